@@ -73,14 +73,14 @@ func query[T any](t *testing.T, s *Server, role, sql string) T {
 }
 
 // folder makes an empty folder that the server's user may enter; t.TempDir is 0700 and root's when we are root.
-func folder(t *testing.T) string {
+func folder(t *testing.T, mode ...os.FileMode) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pgembed-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
+	if err := os.Chmod(dir, append(mode, 0o755)[0]); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -129,7 +129,7 @@ func startHelper(t *testing.T, dir string, cred *syscall.Credential) child {
 	}
 	cmd := exec.Command(self)
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), helperEnv+"="+dir)
+	cmd.Env = append(os.Environ(), helperEnv+"="+dir, "TMPDIR="+folder(t, 0o777)) // what a killed helper leaves goes with the test
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -136,33 +136,37 @@ func TestAKilledPostmasterIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestAPidFileThatNamesAStrangerIsForgotten(t *testing.T) {
+func TestAPidFileThatIsNoServersIsForgotten(t *testing.T) {
 	t.Parallel()
+	dir := filepath.Join(folder(t), "d")
+	acct, err := findAccount()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := start(t, Config{DataDir: dir, NoFsync: true}).Stop(); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct{ says, content string }{
 		{"the pid now belongs to this test", strconv.Itoa(os.Getpid()) + "\n"},
 		{"the pid is nobody's", "2147483000\n"},
 		{"the file was cut short", ""},
 		{"the file is garbage", "\x00\x00\x00"},
 	} {
-		t.Run(tt.says, func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(folder(t), "d")
-			if err := start(t, Config{DataDir: dir, NoFsync: true}).Stop(); err != nil {
-				t.Fatal(err)
-			}
-			pidFile := filepath.Join(dir, clusterDir, "postmaster.pid")
-			if err := os.WriteFile(pidFile, []byte(tt.content), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			acct, err := findAccount()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chown(pidFile, int(acct.uid), int(acct.gid)); err != nil {
-				t.Fatal(err)
-			}
-			start(t, Config{DataDir: dir, NoFsync: true})
-		})
+		pidFile := filepath.Join(dir, clusterDir, "postmaster.pid")
+		if err := os.WriteFile(pidFile, []byte(tt.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(pidFile, int(acct.uid), int(acct.gid)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Start(t.Context(), Config{DataDir: dir, NoFsync: true})
+		if err != nil {
+			t.Errorf("%s: %v", tt.says, err)
+			continue
+		}
+		if err := s.Stop(); err != nil {
+			t.Errorf("%s: %v", tt.says, err)
+		}
 	}
 }
 
