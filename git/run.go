@@ -23,7 +23,7 @@ const maxOutput = 256 << 20
 type call struct {
 	args    []string
 	in      io.Reader
-	out     io.Writer // nil = kept and returned, up to maxOutput
+	names   *names // takes the output; nil = kept and returned, up to maxOutput
 	env     []string
 	network bool // authorization is added
 }
@@ -107,9 +107,9 @@ func (r *Repo) run(ctx context.Context, c call) (result, error) {
 	cmd.Env = r.environment(c)
 	cmd.Stdin = c.in
 	kept := &limited{left: maxOutput}
-	cmd.Stdout = c.out
-	if c.out == nil {
-		cmd.Stdout = kept
+	cmd.Stdout = kept
+	if c.names != nil {
+		cmd.Stdout = c.names
 	}
 	said := &limited{left: 64 << 10, drop: true}
 	cmd.Stderr = said
@@ -123,10 +123,11 @@ func (r *Repo) run(ctx context.Context, c call) (result, error) {
 	if ctx.Err() != nil {
 		return res, fmt.Errorf("git %s: %w", c.args[0], context.Cause(ctx))
 	}
-	if errors.Is(err, errStop) {
-		return res, err
+	// A writer that stops closes the pipe, and git then ends by signal: what the writer knows is the answer.
+	if c.names != nil && c.names.truncated {
+		return res, nil
 	}
-	if errors.Is(err, errTooMuch) {
+	if kept.over {
 		return res, errand.Errorf(errand.CodeTooLarge, nil, "git %s printed more than %d bytes", c.args[0], maxOutput)
 	}
 	var exit *exec.ExitError
@@ -165,16 +166,14 @@ func (r *Repo) conceal(s string) string {
 	return s
 }
 
-var (
-	errTooMuch = errors.New("too much output")
-	errStop    = errors.New("enough read") // returned by a writer that has what it wanted: git is stopped by the closed pipe
-)
+var errStop = errors.New("enough read")
 
 // limited keeps what is written up to a number of bytes. More is an error, or is dropped.
 type limited struct {
 	buf  bytes.Buffer
 	left int
 	drop bool
+	over bool
 }
 
 func (l *limited) Write(p []byte) (int, error) {
@@ -182,8 +181,9 @@ func (l *limited) Write(p []byte) (int, error) {
 		l.left -= len(p)
 		return l.buf.Write(p)
 	}
+	l.over = true
 	if !l.drop {
-		return 0, errTooMuch
+		return 0, errStop
 	}
 	l.buf.Write(p[:l.left])
 	l.left = 0

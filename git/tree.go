@@ -127,16 +127,14 @@ func (r *Repo) GrepAt(ctx context.Context, commit, query, under string, limit in
 		args = append(args, under)
 	}
 	w := &names{prefix: commit + ":", limit: limit}
-	res, err := r.run(ctx, call{args: args, out: w})
-	switch {
-	case err == errStop || (err == nil && w.truncated): //nolint:errorlint // our own writer's error, passed through unwrapped
-		return w.list, true, nil
-	case err != nil:
+	res, err := r.run(ctx, call{args: args, names: w})
+	if err != nil {
 		return nil, false, err
-	case res.exit > 1: // 1 is "none"
+	}
+	if res.exit > 1 { // 1 is "none"
 		return nil, false, fmt.Errorf("git grep: exit %d: %s", res.exit, res.stderr)
 	}
-	return w.list, false, nil
+	return w.list, w.truncated, nil
 }
 
 // names takes NUL-ended names until it has limit of them, and stops git at the next.
