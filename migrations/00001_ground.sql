@@ -329,10 +329,11 @@ BEGIN
   EXECUTE 'ALTER TABLE people FORCE ROW LEVEL SECURITY';
   EXECUTE 'CREATE POLICY tenant ON people FOR SELECT TO errand_runtime USING (EXISTS (SELECT 1 FROM members m WHERE m.person_id = people.id))';
   EXECUTE 'CREATE POLICY create_person ON people FOR INSERT TO errand_runtime WITH CHECK (errand_org() IS NOT NULL)';
-  -- The owner sees rows only inside the look-up functions below, which set errand.lookup for their own length.
+  -- FORCE binds the owner too; this lets it in again, for the look-up functions below, which run as the owner. It could drop
+  -- every policy anyway: what protects a tenant is that Errand never connects as the owner except to migrate.
   FOREACH t IN ARRAY ARRAY['organisations', 'people', 'members', 'sign_in_links', 'sessions', 'installations', 'repositories', 'sources',
                            'mappings', 'runs', 'run_steps', 'usage_lines', 'journal', 'deliveries', 'delivery_keys', 'issues', 'events'] LOOP
-    EXECUTE format('CREATE POLICY lookup ON %I TO CURRENT_USER USING (current_setting(''errand.lookup'', true) = ''on'') WITH CHECK (current_setting(''errand.lookup'', true) = ''on'')', t);
+    EXECUTE format('CREATE POLICY owner ON %I TO CURRENT_USER USING (true) WITH CHECK (true)', t);
   END LOOP;
 END $$;
 -- +goose StatementEnd
@@ -341,7 +342,7 @@ END $$;
 -- +goose StatementBegin
 CREATE FUNCTION lookup_source(p_public_id text)
 RETURNS TABLE (id uuid, org_id uuid, kind text, secret_sealed bytea, previous_secret_sealed bytea, previous_secret_expires_at timestamptz, disabled_at timestamptz)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public SET errand.lookup = 'on' AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
   SELECT s.id, s.org_id, s.kind, s.secret_sealed, s.previous_secret_sealed, s.previous_secret_expires_at, s.disabled_at
   FROM public.sources s WHERE s.public_id = p_public_id
 $$;
@@ -349,7 +350,7 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION lookup_session(p_digest bytea, p_now timestamptz)
 RETURNS TABLE (org_id uuid, person_id uuid, role text, expires_at timestamptz)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public SET errand.lookup = 'on' AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
   SELECT s.org_id, s.person_id, m.role, s.expires_at
   FROM public.sessions s JOIN public.members m ON m.org_id = s.org_id AND m.person_id = s.person_id
   WHERE s.digest = p_digest AND s.revoked_at IS NULL AND s.expires_at > p_now
@@ -358,7 +359,7 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION use_sign_in_link(p_digest bytea, p_now timestamptz)
 RETURNS TABLE (org_id uuid, person_id uuid)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public SET errand.lookup = 'on' AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
   UPDATE public.sign_in_links l SET used_at = p_now
   WHERE l.digest = p_digest AND l.used_at IS NULL AND l.expires_at > p_now
   RETURNING l.org_id, l.person_id
@@ -366,26 +367,26 @@ $$;
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE FUNCTION lookup_run_org(p_run uuid) RETURNS TABLE (org_id uuid)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public SET errand.lookup = 'on' AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
   SELECT r.org_id FROM public.runs r WHERE r.id = p_run
 $$;
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE FUNCTION lookup_installation(p_id bigint) RETURNS TABLE (org_id uuid)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public SET errand.lookup = 'on' AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
   SELECT i.org_id FROM public.installations i WHERE i.id = p_id
 $$;
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE FUNCTION lookup_organisation(p_slug text) RETURNS TABLE (org_id uuid)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public SET errand.lookup = 'on' AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
   SELECT o.id FROM public.organisations o WHERE o.slug = p_slug
 $$;
 -- +goose StatementEnd
 -- Runs whose deadline has passed, of any organisation: ids only, for the sweep.
 -- +goose StatementBegin
 CREATE FUNCTION due_runs(p_now timestamptz, p_limit integer) RETURNS TABLE (org_id uuid, run_id uuid)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public SET errand.lookup = 'on' AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
   SELECT r.org_id, r.id FROM public.runs r
   WHERE r.deadline_at <= p_now AND r.state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')
   ORDER BY r.deadline_at LIMIT p_limit

@@ -3,6 +3,7 @@ package pgembed
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -96,24 +97,33 @@ func TestASecondStartOnAFolderIsRefusedAndNamesTheHolder(t *testing.T) {
 
 func TestKill9OfTheParentLeavesNoServerAndNoHarm(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(folder(t), "d")
-	c := startHelper(t, dir, nil)
-	if len(processesIn(t, dir)) == 0 {
-		t.Fatal("the check sees no server while one runs")
+	for _, tt := range []struct {
+		says string
+		wait bool
+	}{
+		{"the server goes by itself", true},
+		{"started again at once, while the old server may be on its way out", false},
+	} {
+		t.Run(tt.says, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(folder(t), "d")
+			c := startHelper(t, dir, nil)
+			if len(processesIn(t, dir)) == 0 {
+				t.Fatal("the check sees no server while one runs")
+			}
+			if err := c.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.cmd.Wait()
+			if tt.wait {
+				eventually(t, "no process of the server is left", func() bool { return len(processesIn(t, dir)) == 0 })
+			}
+			s := start(t, Config{DataDir: dir})
+			if n := query[int](t, s, OwnerRole, "SELECT n FROM kept"); n != 7 {
+				t.Errorf("after kill -9 n = %d, want 7", n)
+			}
+		})
 	}
-	if err := c.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = c.cmd.Wait()
-	// Started at once, while the old server may be on its way out.
-	s := start(t, Config{DataDir: dir})
-	if n := query[int](t, s, OwnerRole, "SELECT n FROM kept"); n != 7 {
-		t.Errorf("after kill -9 n = %d, want 7", n)
-	}
-	if err := s.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "no process of either server is left", func() bool { return len(processesIn(t, dir)) == 0 })
 }
 
 func TestAKilledPostmasterIsTakenOver(t *testing.T) {
@@ -146,8 +156,14 @@ func TestAPidFileThatIsNoServersIsForgotten(t *testing.T) {
 	if err := start(t, Config{DataDir: dir, NoFsync: true}).Stop(); err != nil {
 		t.Fatal(err)
 	}
+	stranger := exec.Command("sleep", "600") // of the server's user: PostgreSQL would take it for a server
+	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: acct.credential()}
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = stranger.Process.Kill(), stranger.Wait() })
 	for _, tt := range []struct{ says, content string }{
-		{"the pid now belongs to this test", strconv.Itoa(os.Getpid()) + "\n"},
+		{"the pid now belongs to another program", strconv.Itoa(stranger.Process.Pid) + "\n"},
 		{"the pid is nobody's", "2147483000\n"},
 		{"the file was cut short", ""},
 		{"the file is garbage", "\x00\x00\x00"},

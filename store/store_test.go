@@ -1,0 +1,305 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/errand-dev/errand"
+	"github.com/errand-dev/errand/store"
+	"github.com/errand-dev/errand/store/storetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+var ctx = context.Background()
+
+func repository(t *testing.T, db *storetest.DB, org errand.ID, installation int64) errand.ID {
+	t.Helper()
+	now := time.Now()
+	id := errand.NewID(now)
+	err := db.InTx(ctx, org, func(tx *store.Tx) error {
+		if err := tx.BindInstallation(ctx, installation, "octo", now); err != nil {
+			return err
+		}
+		return tx.AddRepository(ctx, store.AddRepositoryParams{
+			ID: id, InstallationID: installation, GitHubID: installation + 1000, Owner: "octo", Name: "shop", DefaultBranch: "main", CreatedAt: now,
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestARowOfAnotherOrganisationIsNotFound(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	a, b := db.Org(t, "a"), db.Org(t, "b")
+	repo := repository(t, db, a, 1)
+	get := func(org errand.ID) error {
+		return db.InTx(ctx, org, func(tx *store.Tx) error { _, err := tx.GetRepository(ctx, repo); return err })
+	}
+	if err := get(a); err != nil {
+		t.Fatalf("its own organisation: %v", err)
+	}
+	if err := get(b); errand.CodeOf(err) != errand.CodeNotFound {
+		t.Fatalf("another organisation got %v, want not found", err)
+	}
+}
+
+// A connection that has served an organisation must not remember it: each table, each verb, on the one reused
+// connection, as the runtime role.
+func TestWithoutAnOrganisationEveryTenantTableRaises(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	repository(t, db, db.Org(t, "a"), 1)
+	conn, err := pgx.Connect(ctx, db.RuntimeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	var tables []string
+	db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+		rows, err := c.Query(ctx, `SELECT DISTINCT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+			WHERE a.attname = 'org_id' AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relnamespace = 'public'::regnamespace`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tables, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if len(tables) < 10 {
+		t.Fatalf("found only %v: the catalogue query is wrong", tables)
+	}
+	for _, table := range append(tables, "organisations") {
+		// First a proper use of the same connection, so that a setting that outlives its transaction would be seen.
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(ctx, "select set_config('errand.orgs', $1, true)", string(errand.NewID(time.Now()))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(ctx, "select count(*) from "+table); err != nil {
+			t.Fatalf("%s with an organisation: %v", table, err)
+		}
+		if err := tx.Commit(ctx); err != nil {
+			t.Fatal(err)
+		}
+		_, err = conn.Exec(ctx, "select count(*) from "+table)
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "ER001" {
+			t.Errorf("%s without an organisation: %v, want the error of errand_org()", table, err)
+		}
+	}
+}
+
+func TestEveryTenantTableForcesRowSecurityAndHasAGrantThatIsMeant(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+		rows, err := c.Query(ctx, `SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity,
+			c.relispartition, has_table_privilege('errand_runtime', c.oid, 'TRUNCATE'), has_table_privilege('errand_runtime', c.oid, 'SELECT'),
+			pg_get_userbyid(c.relowner)
+			FROM pg_class c WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace
+			AND c.relname NOT LIKE 'river%' AND c.relname <> 'goose_db_version'`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for rows.Next() {
+			var name, owner string
+			var forced, partition, truncate, sel bool
+			if err := rows.Scan(&name, &forced, &partition, &truncate, &sel, &owner); err != nil {
+				t.Fatal(err)
+			}
+			n++
+			if !forced {
+				t.Errorf("%s does not force row-level security", name)
+			}
+			if truncate {
+				t.Errorf("the runtime role may empty %s, past every policy", name)
+			}
+			if sel == partition {
+				t.Errorf("%s: partition %v, readable %v: a table is, a partition is not", name, partition, sel)
+			}
+			if owner != "errand_owner" {
+				t.Errorf("%s belongs to %s", name, owner)
+			}
+		}
+		if n < 17 {
+			t.Errorf("looked at %d tables only", n)
+		}
+	})
+}
+
+func TestOpenRefusesARoleThatRowSecurityDoesNotBind(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	for name, url := range map[string]string{"the superuser": db.SuperURL, "the owner": db.OwnerURL} {
+		s, err := store.Open(ctx, store.Config{URL: url})
+		if err == nil {
+			s.Close()
+			t.Errorf("opened as %s", name)
+		} else if errand.CodeOf(err) != errand.CodeInvalid {
+			t.Errorf("%s: %v, want a sentence that says what to set", name, err)
+		}
+	}
+}
+
+func TestTheJournalIsAppendOnlyForTheRuntime(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	org := db.Org(t, "a")
+	conn, err := pgx.Connect(ctx, db.RuntimeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	for _, sql := range []string{"update journal set body = ''", "delete from journal"} {
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(ctx, "select set_config('errand.orgs', $1, true)", string(org)); err != nil {
+			t.Fatal(err)
+		}
+		_, err = tx.Exec(ctx, sql)
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "42501" {
+			t.Errorf("%s: %v, want permission denied", sql, err)
+		}
+		_ = tx.Rollback(ctx)
+	}
+}
+
+func TestATransactionOfSeveralOrganisationsReachesTheTablesOfIngestOnly(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	a, b, c := db.Org(t, "a"), db.Org(t, "b"), db.Org(t, "c")
+	repository(t, db, c, 1)
+	err := db.InTxOf(ctx, []errand.ID{a, b}, func(tx *store.Tx) error { _, err := tx.ListIssues(ctx, 5); return err })
+	if errand.CodeOf(err) != errand.CodeInternal {
+		t.Errorf("a query that asks for the one organisation: %v, want an internal error", err)
+	}
+	err = db.InTxOf(ctx, []errand.ID{a, b}, func(tx *store.Tx) error { _, err := tx.ListRepositories(ctx); return err })
+	if errand.CodeOf(err) != errand.CodeInternal {
+		t.Errorf("a table outside ingest: %v, want an internal error", err)
+	}
+	if err := db.InTxOf(ctx, nil, func(*store.Tx) error { return nil }); err == nil {
+		t.Error("a transaction of no organisation began")
+	}
+	if err := db.InTx(ctx, "x'; drop table runs; --", func(*store.Tx) error { return nil }); errand.CodeOf(err) != errand.CodeInvalid {
+		t.Errorf("an id that is none: %v", err)
+	}
+}
+
+func TestAFailedFunctionLeavesNothing(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	org := db.Org(t, "a")
+	boom := errors.New("boom")
+	err := db.InTx(ctx, org, func(tx *store.Tx) error {
+		if _, err := tx.SetOrganisationMode(ctx, "paused"); err != nil {
+			return err
+		}
+		if err := tx.Enqueue(ctx, errand.Sweep{}); err != nil {
+			return err
+		}
+		return boom
+	})
+	if !errors.Is(err, boom) {
+		t.Fatalf("got %v, want the function's own error", err)
+	}
+	db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+		var mode string
+		var jobs int
+		if err := c.QueryRow(ctx, "select mode, (select count(*) from river_job) from organisations").Scan(&mode, &jobs); err != nil {
+			t.Fatal(err)
+		}
+		if mode != "active" || jobs != 0 {
+			t.Errorf("mode %s, %d jobs: want active and none", mode, jobs)
+		}
+	})
+}
+
+// H8: two replicas that start at once.
+func TestH8_TwoReplicasMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+		if _, err := c.Exec(ctx, "drop schema public cascade; create schema public authorization errand_owner"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	var wg sync.WaitGroup
+	errs := make([]error, 3)
+	for i := range errs {
+		wg.Go(func() { errs[i] = store.Migrate(ctx, db.OwnerURL, time.Now()) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	db.Org(t, "after")
+}
+
+func TestASignInLinkWorksOnce(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	org := db.Org(t, "a")
+	now := time.Now()
+	person := errand.NewID(now)
+	digest := make([]byte, 32)
+	err := db.InTx(ctx, org, func(tx *store.Tx) error {
+		if err := tx.CreatePerson(ctx, person, "Operator", now); err != nil {
+			return err
+		}
+		if err := tx.AddMember(ctx, person, "owner", now); err != nil {
+			return err
+		}
+		return tx.CreateSignInLink(ctx, store.CreateSignInLinkParams{Digest: digest, PersonID: person, CreatedAt: now, ExpiresAt: now.Add(time.Minute)})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := db.UseSignInLink(ctx, digest, now.Add(2*time.Minute)); errand.CodeOf(err) != errand.CodeNotFound {
+		t.Errorf("an expired link: %v", err)
+	}
+	if gotOrg, gotPerson, err := db.UseSignInLink(ctx, digest, now); err != nil || gotOrg != org || gotPerson != person {
+		t.Errorf("first use: %v %v %v", gotOrg, gotPerson, err)
+	}
+	if _, _, err := db.UseSignInLink(ctx, digest, now); errand.CodeOf(err) != errand.CodeNotFound {
+		t.Errorf("second use: %v, want not found", err)
+	}
+}
+
+func TestOldPartitionsAreDroppedAndComingOnesMade(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	later := time.Now().Add(40 * 24 * time.Hour)
+	if err := db.MaintainDeliveries(ctx, later, 30*24*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+		rows, err := c.Query(ctx, "select inhrelid::regclass::text from pg_inherits where inhparent = 'deliveries'::regclass order by 1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 3 || got[0] != "deliveries_"+later.UTC().Format("20060102") {
+			t.Errorf("partitions %v: want the later day and its next two", got)
+		}
+	})
+}
