@@ -1,0 +1,246 @@
+package scrub
+
+import "strings"
+
+// keyword is what the name of a value says about it.
+type keyword struct {
+	kind string
+	weak bool // also an ordinary word ("unexpected token"): the value must look like a secret
+	line bool // a header whose value goes to the end of the line
+}
+
+// keyKind reads a name: case and separators do not matter, and what stands before the word neither (DB_PASSWORD,
+// "stripeApiKey", "x-csrf-token"). The zero keyword means that the name says nothing.
+func keyKind(name string) keyword {
+	var buf [64]byte
+	n := 0
+	if len(name) > len(buf) {
+		name = name[len(name)-len(buf):]
+	}
+	for i := range len(name) {
+		c := name[i]
+		if c >= 'A' && c <= 'Z' {
+			c |= 0x20
+		}
+		if c != '-' && c != '_' && c != '.' && c != ' ' {
+			buf[n] = c
+			n++
+		}
+	}
+	k := string(buf[:n])
+	switch k {
+	case "":
+		return keyword{}
+	case "pass", "pw":
+		return keyword{kind: KindPassword, weak: true}
+	case "auth", "sig", "token", "credential", "credentials":
+		return keyword{kind: KindSecret, weak: true}
+	case "cookie", "setcookie", "cookies":
+		return keyword{kind: KindCookie, line: true}
+	case "session", "sid", "sessid":
+		return keyword{kind: KindCookie, weak: true}
+	case "authorization", "proxyauthorization", "xauthorization":
+		return keyword{kind: KindAuth}
+	}
+	for _, suffix := range []string{"password", "passwd", "passphrase", "pwd"} {
+		if strings.HasSuffix(k, suffix) {
+			return keyword{kind: KindPassword}
+		}
+	}
+	for _, suffix := range []string{"sessionid", "sessid", "connectsid"} {
+		if strings.HasSuffix(k, suffix) {
+			return keyword{kind: KindCookie}
+		}
+	}
+	for _, suffix := range []string{
+		"secret", "token", "apikey", "secretkey", "accesskey", "privatekey", "signingkey", "encryptionkey", "authkey", "accountkey",
+		"sharedaccesssignature", "secretaccesskey",
+	} {
+		if strings.HasSuffix(k, suffix) {
+			return keyword{kind: KindSecret}
+		}
+	}
+	return keyword{}
+}
+
+// pair reads "name = value" round the separator at i, in the forms of shells, JSON, YAML, query strings, headers, Go (:=)
+// and Ruby (=>). Only the value is removed. With literal it must be written out and look real.
+func pair(text string, i, last int, literal bool) (found, bool) {
+	sep := text[i]
+	next, prev := byte(0), byte(0)
+	if i+1 < len(text) {
+		next = text[i+1]
+	}
+	if i > last {
+		prev = text[i-1]
+	}
+	if next == sep || prev == sep || sep == '=' && strings.IndexByte("!<>", prev) >= 0 || sep == ':' && (next == '=' || next == '/') {
+		return found{}, false // a comparison, a scope (Token::new), a URL, or := whose turn comes at the =
+	}
+	name, spaced := nameBefore(text, i, last)
+	if name == "" {
+		return found{}, false
+	}
+	k := keyKind(name)
+	if k.kind == "" {
+		return found{}, false
+	}
+	v, ok := valueAfter(text, i+1, k)
+	if !ok {
+		return found{}, false
+	}
+	value := text[v.from:v.to]
+	switch {
+	case strings.HasPrefix(value, markOpen) || harmless(value):
+		return found{}, false
+	case k.kind == KindPassword && strings.HasSuffix(strings.ToLower(name), "pwd") && (value[0] == '/' || value[0] == '~'):
+		return found{}, false // the working directory
+	case literal:
+		envFile := sep == '=' && !spaced && !v.spaced && name == strings.ToUpper(name)
+		ok = (v.quoted || envFile) && looksReal(value)
+	case k.weak && !v.quoted && (spaced || v.spaced):
+		ok = len(value) >= 8 && hasDigit(value)
+	}
+	return found{v.from, v.to, k.kind}, ok
+}
+
+// nameBefore reads the identifier that ends before the separator, past blanks, quotes and a closing bracket.
+func nameBefore(text string, i, last int) (name string, spaced bool) {
+	j := i
+	if text[i] == '=' && j > last && text[j-1] == ':' {
+		j--
+	}
+	for n := 0; j > last && n < 3 && (text[j-1] == ' ' || text[j-1] == '\t'); n++ {
+		j--
+		spaced = true
+	}
+	for n := 0; j > last && n < 3 && strings.IndexByte("\"'\\]`", text[j-1]) >= 0; n++ {
+		j--
+	}
+	end := j
+	for j > last && end-j < 64 && (word(text[j-1]) || text[j-1] == '-' || text[j-1] == '.') {
+		j--
+	}
+	return text[j:end], spaced
+}
+
+type span struct {
+	from, to       int
+	quoted, spaced bool
+}
+
+// valueAfter finds the value that begins at or after j.
+func valueAfter(text string, j int, k keyword) (span, bool) {
+	v := span{}
+	if j < len(text) && text[j] == '>' {
+		j++
+	}
+	for n := 0; j < len(text) && n < 3 && (text[j] == ' ' || text[j] == '\t'); n++ {
+		j++
+		v.spaced = true
+	}
+	escaped := j+1 < len(text) && text[j] == '\\'
+	if escaped {
+		j++
+	}
+	if j >= len(text) {
+		return v, false
+	}
+	if q := text[j]; q == '"' || q == '\'' || q == '`' {
+		v.quoted = true
+		v.from = j + 1
+		v.to = closing(text, v.from, q, escaped)
+	} else {
+		v.from = j
+		if escaped {
+			v.from--
+		}
+		v.to = bareEnd(text, v.from, k)
+	}
+	if k.kind == KindAuth {
+		v = afterScheme(text, v)
+	}
+	return v, v.to > v.from
+}
+
+// closing finds the quote that ends a quoted value, or the end of its line.
+func closing(text string, from int, quote byte, escaped bool) int {
+	for j := from; j < len(text); j++ {
+		switch {
+		case text[j] == '\n':
+			return j
+		case text[j] == '\\' && escaped && j+1 < len(text) && text[j+1] == quote:
+			return j
+		case text[j] == '\\' && !escaped:
+			j++
+		case text[j] == quote:
+			return j
+		}
+	}
+	return len(text)
+}
+
+func bareEnd(text string, from int, k keyword) int {
+	stop := " \t\r\n,;&\"'<>)}]|`"
+	if k.line {
+		stop = "\r\n\"'`"
+	}
+	if strings.HasPrefix(text[from:], markOpen) {
+		return min(len(text), from+len(markOpen)) // already removed: the caller sees the mark
+	}
+	if n := strings.IndexAny(text[from:], stop); n >= 0 {
+		return from + n
+	}
+	return len(text)
+}
+
+// afterScheme passes over the scheme of an Authorization value, which may stay, and takes the credentials after it.
+func afterScheme(text string, v span) span {
+	limit := v.to
+	if !v.quoted {
+		if n := strings.IndexAny(text[v.from:], "\r\n\"'`"); n >= 0 {
+			limit = v.from + n
+		} else {
+			limit = len(text)
+		}
+	}
+	scheme, rest, two := strings.Cut(text[v.from:limit], " ")
+	switch strings.ToLower(scheme) {
+	case "bearer", "basic", "token", "apikey", "negotiate":
+		if two {
+			from := limit - len(strings.TrimLeft(rest, " "))
+			v.from, v.to = from, limit
+			if !v.quoted {
+				v.to = bareEnd(text, from, keyword{})
+			}
+		}
+	case "digest", "aws4-hmac-sha256", "hmac", "signature", "oauth":
+		if two {
+			v.from, v.to = limit-len(rest), limit
+		}
+	}
+	return v
+}
+
+// harmless values say that there is none, or that somebody has taken it out already.
+func harmless(v string) bool {
+	switch strings.ToLower(v) {
+	case "", "null", "none", "nil", "true", "false", "undefined", "[filtered]", "[filtered", "[redacted]", "[redacted", "<redacted", "redacted", "(null", "{", "[", "(":
+		return true
+	}
+	return strings.Trim(v, "*") == "" || strings.HasPrefix(v, markOpen)
+}
+
+// looksReal tells a secret that somebody pasted from a placeholder, a variable or a sentence.
+func looksReal(v string) bool {
+	if len(v) < 8 || strings.ContainsAny(v, " \t${}<>()") || !hasDigit(v) || !strings.ContainsAny(strings.ToLower(v), "abcdefghijklmnopqrstuvwxyz") {
+		return false
+	}
+	low := strings.ToLower(v)
+	for _, placeholder := range []string{"example", "changeme", "placeholder", "your", "xxxx", "dummy", "****", "...", "/"} {
+		if strings.Contains(low, placeholder) {
+			return false
+		}
+	}
+	return true
+}
