@@ -201,7 +201,7 @@ func (s *Scrubber) prefixed(text string, i, last int) (found, bool) {
 // after an escape that survived as text (\n, %20).
 func boundary(text string, i, last int) bool {
 	if i == last || !word(text[i-1]) {
-		return i == last || text[i-1] != '-' || i < 2 || !word(text[i-2])
+		return true
 	}
 	if i-2 >= last && text[i-2] == '\\' && strings.IndexByte("nrt", text[i-1]) >= 0 {
 		return true
