@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -118,7 +119,7 @@ func checkRuntimeRole(ctx context.Context, ownerURL string) error {
 
 func grantRuntime(ctx context.Context, tx pgx.Tx) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "GRANT USAGE ON SCHEMA public TO %s;", RuntimeRole)
+	fmt.Fprintf(&b, "GRANT USAGE ON SCHEMA public TO %s; GRANT SELECT ON goose_db_version TO %s;", RuntimeRole, RuntimeRole)
 	fmt.Fprintf(&b, "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO %s;", RuntimeRole)
 	for table, verbs := range grants {
 		fmt.Fprintf(&b, "REVOKE ALL ON %s FROM %s; GRANT %s ON %s TO %s;", table, RuntimeRole, verbs, table, RuntimeRole)
@@ -136,4 +137,30 @@ func grantRuntime(ctx context.Context, tx pgx.Tx) error {
 	}
 	_, err = tx.Exec(ctx, b.String())
 	return err
+}
+
+// CheckSchema refuses a database that was not migrated to what this program needs, or that a newer one has changed in a
+// way it cannot tell.
+func (s *Store) CheckSchema(ctx context.Context) error {
+	want, err := newestMigration()
+	if err != nil {
+		return err
+	}
+	var have int64
+	err = s.pool.QueryRow(ctx, "select coalesce(max(version_id), 0) from goose_db_version where is_applied").Scan(&have)
+	if err != nil {
+		return errand.Errorf(errand.CodeInvalid, err, "the database has not been migrated: run `errand migrate`, or set ERRAND_DATABASE_OWNER_URL")
+	}
+	if have < want {
+		return errand.Invalid("database", "its schema is at version %d and this program needs %d: run `errand migrate`, or set ERRAND_DATABASE_OWNER_URL", have, want)
+	}
+	return nil
+}
+
+func newestMigration() (int64, error) {
+	files, err := fs.Glob(migrations.FS, "*.sql")
+	if err != nil || len(files) == 0 {
+		return 0, fmt.Errorf("no migrations in this program: %w", err)
+	}
+	return goose.NumericComponent(files[len(files)-1])
 }

@@ -242,8 +242,12 @@ func (s *Server) Done() <-chan struct{} { return s.proc.done }
 
 // URL gives the address of a database for pgx, as one of the roles. It holds no secret: the socket's folder is the lock.
 func (s *Server) URL(database, user string) string {
+	return addressOf(s.socket.path, database, user)
+}
+
+func addressOf(socket, database, user string) string {
 	u := url.URL{Scheme: "postgres", User: url.User(user), Path: "/" + database, RawQuery: url.Values{
-		"host": {s.socket.path}, "port": {port}, "sslmode": {"disable"},
+		"host": {socket}, "port": {port}, "sslmode": {"disable"},
 	}.Encode()}
 	return u.String()
 }
