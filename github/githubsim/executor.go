@@ -7,8 +7,8 @@ import (
 
 // Executor runs one job of a workflow. githubsim knows nothing of processes; ProcessExecutor does.
 type Executor interface {
-	// Execute runs the job until it ends or ctx does (a cancellation, or the job's time limit) and gives its conclusion:
-	// success, failure, cancelled or timed_out. Nothing of the job may still run when it returns.
+	// Execute runs the job to its end and gives its conclusion: success, failure or cancelled. When Job.Stop is closed the job
+	// is asked to end, as Actions would ask; when ctx ends it is ended at once. Nothing of it may still run on return.
 	Execute(ctx context.Context, job Job) (conclusion string, err error)
 }
 
@@ -41,5 +41,6 @@ type Job struct {
 	Secrets       map[string]string
 	Event         []byte // event.json
 	Spec          JobSpec
-	Log           io.Writer // what the job prints; masks are the executor's
+	Stop          <-chan struct{} // closed when the run is cancelled or the job's time is up
+	Log           io.Writer       // what the job prints; masks are the executor's
 }

@@ -145,7 +145,12 @@ func (s *Sim) Start(ctx context.Context) (string, error) {
 			s.cancel()
 		case <-s.ctx.Done():
 		}
-		_ = srv.Close()
+		// Handlers are waited for: one of them may be running git.
+		grace, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer done()
+		if srv.Shutdown(grace) != nil {
+			_ = srv.Close()
+		}
 	})
 	return s.URL(), nil
 }

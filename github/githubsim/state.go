@@ -152,7 +152,9 @@ func (s *Sim) Archive(id int64, archived bool) {
 }
 
 // RemoveFromInstallation takes the repository out of its installation.
-func (s *Sim) RemoveFromInstallation(id int64) { s.change(id, func(r *repository) { r.Installation = 0 }) }
+func (s *Sim) RemoveFromInstallation(id int64) {
+	s.change(id, func(r *repository) { r.Installation = 0 })
+}
 
 // AllowPullRequests is the setting "Allow GitHub Actions to create and approve pull requests".
 func (s *Sim) AllowPullRequests(id int64, allowed bool) {

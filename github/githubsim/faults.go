@@ -1,0 +1,123 @@
+package githubsim
+
+import (
+	"context"
+	"net/http"
+	"path"
+	"time"
+)
+
+// Fault is something that goes wrong with the next requests that match it.
+type Fault struct {
+	Method string // "" = any
+	Path   string // path.Match pattern below /api/v3, e.g. "/repos/*/*/actions/workflows/*/dispatches"; "" = any of the API
+	Times  int    // how many requests; 0 = one, negative = all until removed
+
+	// Before the request is acted upon: hold it, and answer this status instead of acting (0 = act).
+	Delay  time.Duration
+	Hold   <-chan struct{} // until it is closed
+	Status int
+	Header map[string]string
+	Body   string // "" = a JSON message of the status
+
+	// Cut acts on the request and closes the connection before a byte of the answer.
+	Cut bool
+}
+
+type fault struct {
+	Fault
+	left int
+}
+
+// Fault makes something go wrong; remove takes it back.
+func (s *Sim) Fault(f Fault) (remove func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := &fault{Fault: f, left: f.Times}
+	if f.Times == 0 {
+		kept.left = 1
+	}
+	s.state.faults = append(s.state.faults, kept)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		kept.left = 0
+	}
+}
+
+// SecondaryLimit is GitHub's answer to too much at once, with or without its header.
+func SecondaryLimit(method, pattern, retryAfter string) Fault {
+	f := Fault{
+		Method: method, Path: pattern, Status: http.StatusForbidden,
+		Body: `{"message":"You have exceeded a secondary rate limit. Please wait a few minutes before you try again.","documentation_url":"https://docs.github.com/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits","status":"403"}`,
+	}
+	if retryAfter != "" {
+		f.Header = map[string]string{"Retry-After": retryAfter}
+	}
+	return f
+}
+
+func (s *Sim) takeFault(r *http.Request) *Fault {
+	if len(r.URL.Path) < len(apiPrefix) || r.URL.Path[:len(apiPrefix)] != apiPrefix {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.state.faults {
+		if f.left == 0 || f.Method != "" && f.Method != r.Method {
+			continue
+		}
+		if ok, _ := path.Match(f.Path, r.URL.Path[len(apiPrefix):]); f.Path != "" && !ok {
+			continue
+		}
+		if f.left > 0 {
+			f.left--
+		}
+		return &f.Fault
+	}
+	return nil
+}
+
+func (s *Sim) serveFault(w http.ResponseWriter, r *http.Request, f *Fault) {
+	if f.Delay > 0 {
+		wait(r.Context(), s.ctx, time.After(f.Delay))
+	}
+	if f.Hold != nil {
+		wait(r.Context(), s.ctx, f.Hold)
+	}
+	switch {
+	case f.Cut:
+		// The request is acted upon although its sender will never hear of it.
+		s.routes.ServeHTTP(&discard{header: http.Header{}}, r.WithContext(context.WithoutCancel(r.Context())))
+		panic(http.ErrAbortHandler) // how net/http lets a handler drop the connection
+	case f.Status != 0:
+		for k, v := range f.Header {
+			w.Header().Set(k, v)
+		}
+		if f.Body == "" {
+			s.answerRefusal(w, r, refuse(f.Status, "%s", http.StatusText(f.Status)))
+			return
+		}
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		w.WriteHeader(f.Status)
+		_, _ = w.Write([]byte(f.Body))
+	default:
+		s.routes.ServeHTTP(w, r)
+	}
+}
+
+// wait holds until the channel delivers or the request or the simulation ends.
+func wait[T any](ctx, sim context.Context, until <-chan T) {
+	select {
+	case <-until:
+	case <-ctx.Done():
+	case <-sim.Done():
+	}
+}
+
+// discard is the ResponseWriter of a request whose answer nobody will see.
+type discard struct{ header http.Header }
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d *discard) WriteHeader(int)             {}
