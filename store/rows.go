@@ -8,6 +8,16 @@ import "github.com/errand-dev/errand/store/internal/db"
 type (
 	AddRepositoryParams      = db.AddRepositoryParams
 	AppendJournalParams      = db.AppendJournalParams
+	ConsoleIssueRow          = db.ConsoleIssueRow
+	ConsoleIssuesRow         = db.ConsoleIssuesRow
+	ConsoleJournalRow        = db.ConsoleJournalRow
+	ConsoleRunRow            = db.ConsoleRunRow
+	ConsoleRunStepsRow       = db.ConsoleRunStepsRow
+	ConsoleRunUsageRow       = db.ConsoleRunUsageRow
+	ConsoleRunsOfIssueRow    = db.ConsoleRunsOfIssueRow
+	ConsoleRunsParams        = db.ConsoleRunsParams
+	ConsoleRunsRow           = db.ConsoleRunsRow
+	ConsoleSummaryRow        = db.ConsoleSummaryRow
 	CreateMappingParams      = db.CreateMappingParams
 	CreateOrganisationParams = db.CreateOrganisationParams
 	CreateSessionParams      = db.CreateSessionParams
