@@ -82,8 +82,11 @@ func pair(text string, i, last int, literal bool) (found, bool) {
 		return found{}, false
 	}
 	k := keyKind(name)
-	if k.kind == "" {
+	if k.kind == "" || literal && (k.line || k.kind == KindAuth) {
 		return found{}, false
+	}
+	if literal { // what does not look real is passed over, so it must not be read to its end each time
+		text = text[:min(len(text), i+512)]
 	}
 	v, ok := valueAfter(text, i+1, k)
 	if !ok {
@@ -196,27 +199,25 @@ func bareEnd(text string, from int, k keyword) int {
 
 // afterScheme passes over the scheme of an Authorization value, which may stay, and takes the credentials after it.
 func afterScheme(text string, v span) span {
-	limit := v.to
-	if !v.quoted {
-		if n := strings.IndexAny(text[v.from:], "\r\n\"'`"); n >= 0 {
-			limit = v.from + n
-		} else {
-			limit = len(text)
-		}
+	head := text[v.from:min(len(text), v.from+24)]
+	scheme, _, two := strings.Cut(head, " ")
+	if !two {
+		return v
 	}
-	scheme, rest, two := strings.Cut(text[v.from:limit], " ")
+	from := v.from + len(scheme)
+	for from < len(text) && text[from] == ' ' {
+		from++
+	}
 	switch strings.ToLower(scheme) {
 	case "bearer", "basic", "token", "apikey", "negotiate":
-		if two {
-			from := limit - len(strings.TrimLeft(rest, " "))
-			v.from, v.to = from, limit
-			if !v.quoted {
-				v.to = bareEnd(text, from, keyword{})
-			}
+		v.from = from
+		if !v.quoted {
+			v.to = bareEnd(text, from, keyword{})
 		}
 	case "digest", "aws4-hmac-sha256", "hmac", "signature", "oauth":
-		if two {
-			v.from, v.to = limit-len(rest), limit
+		v.from = from
+		if !v.quoted {
+			v.to = bareEnd(text, from, keyword{line: true})
 		}
 	}
 	return v

@@ -61,7 +61,8 @@ type prefix struct {
 	anywhere bool                    // so telling that it needs no boundary before it
 	check    func(value string) bool // on what follows the prefix; nil = none
 	keep     bool                    // the prefix stays in the text ("Bearer ")
-	end      func(text string) int   // in place of set: how far it reaches, counted from the prefix; 0 = no hit
+	// end, in place of set, says how far a hit reaches, counted from the prefix (0 = no hit), and how far it looked.
+	end func(text string) (n, seen int)
 }
 
 // New makes a Scrubber with all rules. The forms are those that the services document for their own secrets.
@@ -112,31 +113,43 @@ func New() *Scrubber {
 	return s
 }
 
-// pass walks the text once and gives what is to be removed, in order and without overlap.
+// walk is one pass over one text.
+type walk struct {
+	*Scrubber
+	text string
+	last int // where the last hit ended: nothing before it is looked at again
+	// dead says, for a rule that failed, up to where it need not be tried again: a stretch that is no token does not hold
+	// one of the same rule further in. Without it "eyJeyJeyJ..." would cost the square of its length.
+	dead map[*prefix]int
+}
+
+// pass walks the text once and gives what is to be removed, in order and without overlap. Its time is linear in the
+// length of the text, whatever the text is.
 func (s *Scrubber) pass(text string, what rules) []found {
 	var hits []found
-	last := 0 // where the last hit ended: nothing before it is looked at again
+	w := walk{Scrubber: s, text: text}
 	for i := 0; i < len(text); {
 		a := s.anchor[text[i]]
 		if a == 0 {
 			i++
 			continue
 		}
-		h, ok := s.at(text, i, last, a, what)
+		h, ok := w.at(i, a, what)
 		if !ok {
 			i++
 			continue
 		}
 		hits = append(hits, h)
-		last, i = h.to, h.to
+		w.last, i = h.to, h.to
 	}
 	return hits
 }
 
 // at tries the rules whose anchor stands at i.
-func (s *Scrubber) at(text string, i, last int, a uint8, what rules) (found, bool) {
+func (w *walk) at(i int, a uint8, what rules) (found, bool) {
+	text, last := w.text, w.last
 	if a&anchorPrefix != 0 && what&secrets != 0 {
-		if h, ok := s.prefixed(text, i, last); ok {
+		if h, ok := w.prefixed(i); ok {
 			return h, true
 		}
 	}
@@ -168,33 +181,46 @@ func (s *Scrubber) at(text string, i, last int, a uint8, what rules) (found, boo
 	return found{}, false
 }
 
-func (s *Scrubber) prefixed(text string, i, last int) (found, bool) {
-	for _, p := range s.prefixes[text[i]] {
-		if !strings.HasPrefix(text[i:], p.text) || !p.anywhere && !boundary(text, i, last) {
+func (w *walk) prefixed(i int) (found, bool) {
+	text := w.text
+	for _, p := range w.prefixes[text[i]] {
+		if !strings.HasPrefix(text[i:], p.text) || !p.anywhere && !boundary(text, i, w.last) || i < w.dead[p] {
 			continue
 		}
-		from, to := i, 0
 		if p.end != nil {
-			if n := p.end(text[i:]); n > 0 {
-				return found{from, i + n, p.kind}, true
+			n, seen := p.end(text[i:])
+			if n > 0 {
+				return found{i, i + n, p.kind}, true
 			}
+			w.skip(p, i+seen)
 			continue
 		}
 		start := i + len(p.text)
-		for to = start; to < len(text) && p.set[text[to]]; to++ {
+		to := start
+		for to < len(text) && p.set[text[to]] {
+			to++
 		}
+		seen := to
 		for to > start && (text[to-1] == '.' || text[to-1] == '-') { // the end of a sentence, not of the token
 			to--
 		}
 		if to-start < p.least || p.check != nil && !p.check(text[start:to]) {
+			w.skip(p, seen)
 			continue
 		}
 		if p.keep {
-			from = start
+			return found{start, to, p.kind}, true
 		}
-		return found{from, to, p.kind}, true
+		return found{i, to, p.kind}, true
 	}
 	return found{}, false
+}
+
+func (w *walk) skip(p *prefix, to int) {
+	if w.dead == nil {
+		w.dead = map[*prefix]int{}
+	}
+	w.dead[p] = to
 }
 
 // boundary tells whether something may begin at i: after what is no part of an identifier, after a removed stretch, or
@@ -236,10 +262,9 @@ func basic(v string) bool {
 }
 
 // jwt reads header.payload.signature, the signature possibly empty. The header is JSON, so it begins with eyJ.
-func jwt(set *alphabet) func(string) int {
-	return func(text string) int {
+func jwt(set *alphabet) func(string) (n, seen int) {
+	return func(text string) (n, seen int) {
 		var ends [3]int
-		n := 0
 		for part := range ends {
 			start := n
 			for n < len(text) && set[text[n]] {
@@ -248,35 +273,35 @@ func jwt(set *alphabet) func(string) int {
 			ends[part] = n
 			if part < 2 {
 				if n-start < 10 || n >= len(text) || text[n] != '.' {
-					return 0
+					return 0, ends[0]
 				}
 				n++
 			}
 		}
 		if !strings.HasPrefix(text[ends[0]+1:], "eyJ") && ends[2]-ends[1] < 10 {
-			return 0
+			return 0, ends[0]
 		}
-		return ends[2]
+		return ends[2], ends[2]
 	}
 }
 
 // privateKey reads a PEM block, to its end line or, when that is missing, to the end of the text.
-func privateKey(text string) int {
+func privateKey(text string) (n, seen int) {
 	head := text[:min(len(text), 80)]
 	stop := strings.Index(head[11:], "-----")
 	if stop < 0 || !strings.Contains(head[:11+stop], "PRIVATE KEY") {
-		return 0
+		return 0, 0
 	}
 	start := 11 + stop + 5
 	end := strings.Index(text[start:], "-----END ")
 	if end < 0 {
-		return len(text)
+		return len(text), len(text)
 	}
 	end += start + len("-----END ")
 	if stop = strings.Index(text[end:min(len(text), end+80)], "-----"); stop >= 0 {
-		return end + stop + 5
+		return end + stop + 5, end
 	}
-	return len(text)
+	return len(text), len(text)
 }
 
 // userinfo reads the user and password of a URL, at the colon of "://".
