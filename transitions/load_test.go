@@ -44,6 +44,9 @@ func TestAPolicyIsReadAsWritten(t *testing.T) {
 			t.Errorf("with a grant for one category of two: %s", got)
 		}
 		one.Held = append(one.Held, transitions.Grant{Category: "outside", Expires: now})
+		if got := p.Check("shut", "open", "pull", transitions.Grants{Now: now, Held: one.Held[1:]}); got != transitions.GrantMissing {
+			t.Errorf("with nothing for the first and an expired grant for the second: %s", got)
+		}
 		if got := p.Check("shut", "open", "pull", one); got != transitions.GrantExpired {
 			t.Errorf("with an expired grant for the second: %s", got)
 		}
