@@ -5,3 +5,6 @@ INSERT INTO journal (id, org_id, kind, subject, at, body) VALUES (@id, errand_or
 
 -- name: ListJournal :many
 SELECT * FROM journal WHERE subject = @subject AND kind = @kind ORDER BY seq DESC LIMIT @max_rows;
+
+-- name: JournalOfOrganisation :many
+SELECT * FROM journal WHERE org_id = errand_org() ORDER BY seq DESC LIMIT @max_rows;

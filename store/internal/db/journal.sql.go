@@ -37,6 +37,38 @@ func (q *Queries) AppendJournal(ctx context.Context, arg AppendJournalParams) er
 	return err
 }
 
+const journalOfOrganisation = `-- name: JournalOfOrganisation :many
+SELECT seq, id, org_id, kind, subject, at, body FROM journal WHERE org_id = errand_org() ORDER BY seq DESC LIMIT $1
+`
+
+func (q *Queries) JournalOfOrganisation(ctx context.Context, maxRows int32) ([]Journal, error) {
+	rows, err := q.db.Query(ctx, journalOfOrganisation, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Journal{}
+	for rows.Next() {
+		var i Journal
+		if err := rows.Scan(
+			&i.Seq,
+			&i.ID,
+			&i.OrgID,
+			&i.Kind,
+			&i.Subject,
+			&i.At,
+			&i.Body,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listJournal = `-- name: ListJournal :many
 SELECT seq, id, org_id, kind, subject, at, body FROM journal WHERE subject = $1 AND kind = $2 ORDER BY seq DESC LIMIT $3
 `
