@@ -11,7 +11,7 @@ import (
 // Check holds a claim against a diff under a policy and reports everything that does not agree. Any finding rejects.
 // Without one the report is needs_review for want of a judge: the files were checked and the words were not.
 //
-// diff is what git.Repo.Diff gave from the claim's base to its head. Paths under .claim/ are left out of every check.
+// diff is what git.Repo.Diff gave from the claim's base to its head: each path once. Paths under .claim/ are left out of every check.
 func Check(claim Claim, diff []git.Change, policy Policy) Report {
 	diff = slices.DeleteFunc(slices.Clone(diff), func(c git.Change) bool { return strings.HasPrefix(c.Path, Dir) })
 	findings := claim.Validate()

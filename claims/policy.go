@@ -32,7 +32,7 @@ type Policy struct {
 // manifests, the rules of agents, authentication.
 func DefaultPolicy() Policy {
 	p := Policy{MaxFiles: 20, MaxLines: 200, Protected: []string{
-		".github/**", ".*/*/**", ".*/*", // every top-level folder whose name begins with a dot
+		".github/**", ".*/*/**", // every top-level folder whose name begins with a dot
 		"src/auth/**",
 	}}
 	for _, name := range []string{
