@@ -45,6 +45,9 @@ func (s *Sim) Fault(f Fault) (remove func()) {
 	}
 }
 
+// Held is how many requests a fault holds at the moment.
+func (s *Sim) Held() int { return int(s.held.Load()) }
+
 // SecondaryLimit is GitHub's answer to too much at once, with or without its header.
 func SecondaryLimit(method, pattern, retryAfter string) Fault {
 	f := Fault{
@@ -83,7 +86,9 @@ func (s *Sim) serveFault(w http.ResponseWriter, r *http.Request, f *Fault) {
 		wait(r.Context(), s.ctx, time.After(f.Delay))
 	}
 	if f.Hold != nil {
+		s.held.Add(1)
 		wait(r.Context(), s.ctx, f.Hold)
+		s.held.Add(-1)
 	}
 	switch {
 	case f.Cut:

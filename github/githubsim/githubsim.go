@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/errand-dev/errand"
@@ -74,6 +75,7 @@ type Sim struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 	hooks  chan hook
+	held   atomic.Int64 // requests that a fault holds
 
 	mu    sync.Mutex
 	base  string // http://HOST
