@@ -57,6 +57,7 @@ func designTable() map[errand.RunState][]move {
 		errand.Dispatched: {
 			{errand.TriggerRunStarted, to(errand.Running)},
 			{errand.TriggerNeverStarted, to(errand.TimedOut)},
+			{errand.TriggerRunnerFailed, to(errand.Failed)},
 			{errand.TriggerGitHubEnded, to(errand.Failed, errand.Cancelled)},
 			{errand.TriggerCancel, to(errand.Cancelled)},
 		},
