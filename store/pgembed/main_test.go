@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 
 func helper(dir string) error {
 	ctx := context.Background()
-	s, err := Start(ctx, Config{DataDir: dir})
+	s, err := Start(ctx, Config{DataDir: dir, NoFsync: true}) // what a process wrote survives its death without fsync
 	if err != nil {
 		return err
 	}
@@ -72,10 +73,16 @@ func query[T any](t *testing.T, s *Server, role, sql string) T {
 	return v
 }
 
-// folder makes an empty folder that the server's user may enter; t.TempDir is 0700 and root's when we are root.
+// folder makes an empty folder that the server's user may enter (t.TempDir is 0700 and root's when we are root), in memory
+// where there is room.
 func folder(t *testing.T, mode ...os.FileMode) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pgembed-test-")
+	return folderIn(t, throwawayParent(), mode...)
+}
+
+func folderIn(t *testing.T, parent string, mode ...os.FileMode) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(parent, "pgembed-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,18 +125,25 @@ type child struct {
 	euid       int
 }
 
-func startHelper(t *testing.T, dir string, cred *syscall.Credential) child {
+// helperCommand prepares the helper on a folder. What it leaves behind when it is killed goes with the test.
+func helperCommand(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cred != nil {
-		self = copyProgram(t, self)
-	}
 	cmd := exec.Command(self)
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), helperEnv+"="+dir, "TMPDIR="+folder(t, 0o777)) // what a killed helper leaves goes with the test
+	cmd.Env = append(os.Environ(), helperEnv+"="+dir, "TMPDIR="+folder(t, 0o777))
+	return cmd
+}
+
+func startHelper(t *testing.T, dir string, cred *syscall.Credential) child {
+	t.Helper()
+	cmd := helperCommand(t, dir)
+	if cred != nil {
+		cmd.Path = copyProgram(t, cmd.Path)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -161,7 +175,7 @@ func copyProgram(t *testing.T, from string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := filepath.Join(folder(t), "helper")
+	to := filepath.Join(folderIn(t, ""), "helper") // memory is often mounted noexec
 	if err := os.WriteFile(to, b, 0o755); err != nil { //nolint:gosec // it has to be run by another user
 		t.Fatal(err)
 	}
@@ -198,6 +212,24 @@ func eventually(t *testing.T, what string, cond func() bool) {
 			t.Fatalf("did not come true: %s", what)
 		}
 	}
+}
+
+// lockedBuffer collects a log that is written from another goroutine.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

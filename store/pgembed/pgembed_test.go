@@ -2,6 +2,7 @@ package pgembed
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,7 +75,7 @@ func TestTheServerIsWhatTheDocumentationSays(t *testing.T) {
 
 func TestDurableUnlessAskedOtherwise(t *testing.T) {
 	t.Parallel()
-	s := start(t, Config{DataDir: filepath.Join(folder(t), "d")})
+	s := start(t, Config{DataDir: filepath.Join(folderIn(t, ""), "d")})
 	for _, name := range []string{"fsync", "synchronous_commit", "full_page_writes"} {
 		if got := query[string](t, s, RuntimeRole, "SHOW "+name); got != "on" {
 			t.Errorf("%s = %q, want on", name, got)
@@ -118,7 +119,7 @@ func TestKill9OfTheParentLeavesNoServerAndNoHarm(t *testing.T) {
 			if tt.wait {
 				eventually(t, "no process of the server is left", func() bool { return len(processesIn(t, dir)) == 0 })
 			}
-			s := start(t, Config{DataDir: dir})
+			s := start(t, Config{DataDir: dir, NoFsync: true})
 			if n := query[int](t, s, OwnerRole, "SELECT n FROM kept"); n != 7 {
 				t.Errorf("after kill -9 n = %d, want 7", n)
 			}
@@ -126,10 +127,38 @@ func TestKill9OfTheParentLeavesNoServerAndNoHarm(t *testing.T) {
 	}
 }
 
+func TestKill9InInitdbIsMadeGood(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(folder(t), "d")
+	cmd := helperCommand(t, dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	eventually(t, "initdb is at work", func() bool {
+		_, err := os.Stat(filepath.Join(dir, freshDir, "PG_VERSION"))
+		return err == nil
+	})
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if _, err := os.Stat(filepath.Join(dir, clusterDir)); err == nil {
+		t.Fatal("killed too late for this test to mean anything")
+	}
+	s := start(t, Config{DataDir: dir, NoFsync: true})
+	if one := query[int](t, s, RuntimeRole, "SELECT 1"); one != 1 {
+		t.Error("not whole")
+	}
+	if _, err := os.Stat(filepath.Join(dir, freshDir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the unfinished cluster is still there: %v", err)
+	}
+}
+
 func TestAKilledPostmasterIsTakenOver(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(folder(t), "d")
-	s := start(t, Config{DataDir: dir})
+	s := start(t, Config{DataDir: dir, NoFsync: true})
 	if err := execOn(t.Context(), s, "CREATE TABLE kept (n int); INSERT INTO kept VALUES (7)"); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +169,7 @@ func TestAKilledPostmasterIsTakenOver(t *testing.T) {
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	again := start(t, Config{DataDir: dir})
+	again := start(t, Config{DataDir: dir, NoFsync: true})
 	if n := query[int](t, again, OwnerRole, "SELECT n FROM kept"); n != 7 {
 		t.Errorf("n = %d, want 7", n)
 	}
@@ -287,5 +316,25 @@ func TestANormalUserNeedsNothing(t *testing.T) {
 	}
 	if left := processesIn(t, dir); len(left) > 0 {
 		t.Errorf("processes left: %v", left)
+	}
+}
+
+func TestTheLogNamesErrorsAndQuotesNoRow(t *testing.T) {
+	t.Parallel()
+	var out lockedBuffer
+	s := start(t, Config{NoFsync: true, Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	err := execOn(t.Context(), s, "CREATE TABLE k (v text UNIQUE); INSERT INTO k VALUES ('a-persons-name'), ('a-persons-name')")
+	if err == nil {
+		t.Fatal("the row was taken twice")
+	}
+	if err := s.Stop(); err != nil { // everything is written once the server has ended
+		t.Fatal(err)
+	}
+	log := out.String()
+	if !strings.Contains(log, "level=WARN") || !strings.Contains(log, "duplicate key value violates unique constraint") {
+		t.Errorf("the error is not in the log:\n%s", log)
+	}
+	if strings.Contains(log, "a-persons-name") {
+		t.Errorf("the log quotes a row:\n%s", log)
 	}
 }

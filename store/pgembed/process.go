@@ -161,6 +161,15 @@ func (m *messages) lastWords() string {
 	return strings.Join(append(m.last[:len(m.last):len(m.last)], string(m.rest)), "\n")
 }
 
+// pidKind is what the pid of an earlier server turns out to be.
+type pidKind int
+
+const (
+	gone     pidKind = iota
+	stranger         // another program's by now
+	serving          // a server on the cluster
+)
+
 // awaitPrevious looks at the pid file that an earlier server left. We hold the folder's lock, so that server's owner is
 // dead: a server still on its way out is waited for (and told to go, if it lingers), and a pid that has since been given
 // to another program is forgotten. A pid that is dead is left to PostgreSQL, which also looks for lost backends.

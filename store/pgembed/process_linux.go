@@ -13,15 +13,8 @@ func childAttr(acct account) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: acct.credential(), Pdeathsig: syscall.SIGQUIT}
 }
 
-// What a pid of an earlier start turns out to be.
-const (
-	gone = iota
-	stranger
-	serving
-)
-
 // servesCluster tells what the pid is: a postmaster's working directory is its cluster.
-func servesCluster(pid int, cluster string) int {
+func servesCluster(pid int, cluster string) pidKind {
 	cwd, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/cwd")
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return gone
