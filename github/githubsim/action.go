@@ -25,17 +25,20 @@ type action struct {
 	} `yaml:"runs"`
 }
 
-func readAction(path string) (*action, error) {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("githubsim needs the action's action.yml: %w", err)
+func (e *ProcessExecutor) readAction() (*action, error) {
+	content := e.Action
+	if content == nil {
+		var err error
+		if content, err = os.ReadFile(e.ActionPath); err != nil {
+			return nil, fmt.Errorf("githubsim needs the action's action.yml: %w", err)
+		}
 	}
 	var a action
 	if err := yaml.Unmarshal(content, &a); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("action.yml: %w", err)
 	}
 	if a.Runs.Using != "composite" {
-		return nil, fmt.Errorf("%s: runs.using is %q: githubsim runs composite actions", path, a.Runs.Using)
+		return nil, fmt.Errorf("action.yml: runs.using is %q: githubsim runs composite actions", a.Runs.Using)
 	}
 	return &a, nil
 }

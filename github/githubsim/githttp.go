@@ -12,7 +12,7 @@ import (
 )
 
 // preReceive holds a job's push to what a workflow of Errand may do: new branches, and its own ones forward. Each refusal
-// that Errand must never cause is also written to the report, from where it becomes a violation.
+// that Errand must never cause is also written to the report, from where it becomes a violation. A ~ stands for a backquote.
 const preReceive = `#!/bin/sh
 # Written by githubsim. stdin: OLD NEW REF, one line a ref.
 zero=0000000000000000000000000000000000000000
@@ -41,7 +41,7 @@ while read -r old new ref; do
 	[ -n "$base" ] || base=$(git hash-object -t tree /dev/null)
 	file=$(git diff --name-only "$base" "$new" -- .github/workflows | head -n 1)
 	if [ -n "$file" ]; then
-		echo "refusing to allow a GitHub App to create or update workflow ` + "`$file`" + ` without ` + "`workflows`" + ` permission" >&2
+		echo "refusing to allow a GitHub App to create or update workflow ~$file~ without ~workflows~ permission" >&2
 		status=1
 	fi
 done

@@ -26,6 +26,7 @@ type ProcessExecutor struct {
 	RunnerPath string   // the built errand-runner
 	WorkDir    string   // a folder of its own for each job is made there, and removed after it
 	ActionPath string   // action.yml: how `with:` becomes the program's environment
+	Action     []byte   // its content, for a program that carries it along; nil = read ActionPath
 	ActionName string   // what the workflow's `uses:` names, without @ref; "" = errand-dev/errand
 	ExtraEnv   []string // added to each step's environment, for tests
 
@@ -277,7 +278,7 @@ var runnerCommand = regexp.MustCompile(`errand-runner(?:\.exe)?["']?[ \t]+([a-z]
 // action runs those steps of the composite action that start errand-runner. The others (fetching or building it) have
 // nothing to do here, where the built binary is given.
 func (w *workspace) action(ctx context.Context, with, env map[string]string) error {
-	a, err := readAction(w.ActionPath)
+	a, err := w.readAction()
 	if err != nil {
 		return err
 	}
@@ -302,7 +303,7 @@ func (w *workspace) action(ctx context.Context, with, env map[string]string) err
 		}
 	}
 	if !ran {
-		return fmt.Errorf("%s: no step of the action starts errand-runner", w.ActionPath)
+		return errors.New("action.yml: no step of the action starts errand-runner")
 	}
 	return failure
 }

@@ -68,7 +68,7 @@ func (s *Sim) initBare(ctx context.Context, r *repository) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(r.dir, "hooks", "pre-receive"), []byte(preReceive), 0o755)
+	return os.WriteFile(filepath.Join(r.dir, "hooks", "pre-receive"), []byte(strings.ReplaceAll(preReceive, "~", "\\`")), 0o755)
 }
 
 // commitFiles writes one commit with git fast-import: no work tree, no index.
