@@ -41,12 +41,11 @@ type Finding struct {
 
 // How long to wait where GitHub names no time. A secondary limit without a header asks for at least a minute.
 const (
-	pauseLimit   = time.Minute
-	pauseServer  = 10 * time.Second
-	pauseClock   = 2 * time.Second
-	maxPause     = 2 * time.Hour
-	maxMessage   = 300
-	permittedKey = "is not a permitted key"
+	pauseLimit  = time.Minute
+	pauseServer = 10 * time.Second
+	pauseClock  = 2 * time.Second
+	maxPause    = 2 * time.Hour
+	maxMessage  = 300
 )
 
 // Classify tells what an answer of GitHub means. It is pure; now is GitHub's time, used where the answer has no Date.

@@ -200,6 +200,23 @@ func TestADeadlineWhileGitHubIsSilentIsUnclear(t *testing.T) {
 	close(hold)
 }
 
+func TestAServerThatDiesWhileGitHubAnswersFindsItsRunAgain(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.sim.Fault(githubsim.Fault{Method: "POST", Path: "/repos/*/*/actions/workflows/*/dispatches", Hold: make(chan struct{}), Late: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	answer := make(chan github.Dispatched)
+	go func() { answer <- w.app.Dispatch(ctx, w.target, map[string]string{"run": marker}) }()
+	eventually(t, "GitHub has acted and not answered", func() bool { return w.sim.Held() == 1 && len(w.sim.Runs()) == 1 })
+	cancel()
+	d := <-answer
+	runs, err := w.app.FindRuns(t.Context(), w.target, marker, d.At.Add(-2*time.Minute))
+	if !d.Outcome.Unclear() || err != nil || len(runs) != 1 {
+		t.Errorf("%+v, %+v, %v", d, runs, err)
+	}
+}
+
 func TestNothingSentIsNotUnclear(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

@@ -1,6 +1,7 @@
 package githubsim
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"path"
@@ -13,9 +14,12 @@ type Fault struct {
 	Path   string // path.Match pattern below /api/v3, e.g. "/repos/*/*/actions/workflows/*/dispatches"; "" = any of the API
 	Times  int    // how many requests; 0 = one, negative = all until removed
 
-	// Before the request is acted upon: hold it, and answer this status instead of acting (0 = act).
-	Delay  time.Duration
-	Hold   <-chan struct{} // until it is closed
+	// Delay and Hold (until it is closed) come before the request is acted upon, or with Late after it and before the answer.
+	Delay time.Duration
+	Hold  <-chan struct{}
+	Late  bool
+
+	// Status answers instead of acting; 0 = act.
 	Status int
 	Header map[string]string
 	Body   string // "" = a JSON message of the status
@@ -82,19 +86,10 @@ func (s *Sim) takeFault(r *http.Request) *Fault {
 }
 
 func (s *Sim) serveFault(w http.ResponseWriter, r *http.Request, f *Fault) {
-	if f.Delay > 0 {
-		wait(r.Context(), s.ctx, time.After(f.Delay))
-	}
-	if f.Hold != nil {
-		s.held.Add(1)
-		wait(r.Context(), s.ctx, f.Hold)
-		s.held.Add(-1)
+	if !f.Late {
+		s.pause(r, f)
 	}
 	switch {
-	case f.Cut:
-		// The request is acted upon although its sender will never hear of it.
-		s.routes.ServeHTTP(&discard{header: http.Header{}}, r.WithContext(context.WithoutCancel(r.Context())))
-		panic(http.ErrAbortHandler) // how net/http lets a handler drop the connection
 	case f.Status != 0:
 		for k, v := range f.Header {
 			w.Header().Set(k, v)
@@ -106,8 +101,31 @@ func (s *Sim) serveFault(w http.ResponseWriter, r *http.Request, f *Fault) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.WriteHeader(f.Status)
 		_, _ = w.Write([]byte(f.Body))
+	case f.Cut || f.Late:
+		// The request is acted upon even when its sender is gone meanwhile.
+		kept := &recorder{header: w.Header(), status: http.StatusOK}
+		s.routes.ServeHTTP(kept, r.WithContext(context.WithoutCancel(r.Context())))
+		if f.Late {
+			s.pause(r, f)
+		}
+		if f.Cut {
+			panic(http.ErrAbortHandler) // how net/http lets a handler drop the connection
+		}
+		w.WriteHeader(kept.status)
+		_, _ = w.Write(kept.body.Bytes())
 	default:
 		s.routes.ServeHTTP(w, r)
+	}
+}
+
+func (s *Sim) pause(r *http.Request, f *Fault) {
+	if f.Delay > 0 {
+		wait(r.Context(), s.ctx, time.After(f.Delay))
+	}
+	if f.Hold != nil {
+		s.held.Add(1)
+		defer s.held.Add(-1)
+		wait(r.Context(), s.ctx, f.Hold)
 	}
 }
 
@@ -120,9 +138,13 @@ func wait[T any](ctx, sim context.Context, until <-chan T) {
 	}
 }
 
-// discard is the ResponseWriter of a request whose answer nobody will see.
-type discard struct{ header http.Header }
+// recorder keeps an answer until it is its time.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
 
-func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
-func (d *discard) WriteHeader(int)             {}
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }
+func (r *recorder) WriteHeader(status int)      { r.status = status }

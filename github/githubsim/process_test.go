@@ -2,6 +2,7 @@ package githubsim_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -169,6 +170,27 @@ func TestClosingTheSimulationEndsItsRunners(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone(t, filepath.Join(fake, "grandchild"))
+}
+
+// TestRunnersDieWithAKilledSimulation is its own helper: the inner process starts a simulation and is killed.
+func TestRunnersDieWithAKilledSimulation(t *testing.T) {
+	if fake := os.Getenv("GITHUBSIM_HELPER_DIR"); fake != "" {
+		_, _, inner := runWith(t, "stubborn")
+		eventually(t, "the runner is at work", exists(filepath.Join(inner, "ready")))
+		pid := read(t, filepath.Join(inner, "pid"))
+		if err := os.WriteFile(filepath.Join(fake, "pid"), pid, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	t.Parallel()
+	fake := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunnersDieWithAKilledSimulation$", "-test.timeout=100s")
+	cmd.Env = append(os.Environ(), "GITHUBSIM_HELPER_DIR="+fake, "TMPDIR="+fake)
+	if out, err := cmd.CombinedOutput(); err == nil || !exists(filepath.Join(fake, "pid"))() {
+		t.Fatalf("the helper was not killed: %v\n%s", err, out)
+	}
+	gone(t, filepath.Join(fake, "pid"))
 }
 
 func TestStepsThatASimulationCannotRunFailTheJob(t *testing.T) {

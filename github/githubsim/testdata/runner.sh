@@ -22,6 +22,7 @@ hang)
 	;;
 stubborn)
 	trap '' INT TERM
+	echo $$ >"$FAKE_DIR/pid"
 	echo ready >"$FAKE_DIR/ready"
 	while :; do sleep 1; done
 	;;
