@@ -46,6 +46,9 @@ type (
 	RunnerBlockedByParams      = db.RunnerBlockedByParams
 	RunnerRecordExchangeParams = db.RunnerRecordExchangeParams
 	RunnerRecordResultParams   = db.RunnerRecordResultParams
+	RunsInsertParams           = db.RunsInsertParams
+	RunsMoveParams             = db.RunsMoveParams
+	RunsUsageRow               = db.RunsUsageRow
 	Session                    = db.Session
 	SignInLink                 = db.SignInLink
 	Source                     = db.Source
