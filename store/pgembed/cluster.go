@@ -32,19 +32,27 @@ func clusterMajor(cluster string) (int, error) {
 }
 
 // initCluster runs initdb if there is no cluster. It works in a folder beside and renames it when it is whole, so that
-// a cluster either exists or does not, wherever a kill falls.
-func initCluster(ctx context.Context, p programs, acct account, dataDir string, noSync bool) error {
-	cluster, fresh := filepath.Join(dataDir, clusterDir), filepath.Join(dataDir, freshDir)
-	if err := os.RemoveAll(fresh); err != nil {
-		return fmt.Errorf("remove an unfinished cluster: %w", err)
+// a cluster either exists or does not, wherever a kill falls. The folder's name is new each time: an initdb whose owner
+// was killed cleans its own up as it dies, and must not find ours.
+func (s *Server) initCluster(ctx context.Context, p programs, acct account, dataDir string, noSync bool) error {
+	old, err := filepath.Glob(filepath.Join(dataDir, freshPrefix+"*"))
+	if err != nil {
+		return err
 	}
+	for _, dir := range old {
+		if err := os.RemoveAll(dir); err != nil { // a dying initdb may still write there: the next start removes it
+			s.log.Info("an unfinished cluster is still there", "dir", dir, "error", err.Error())
+		}
+	}
+	cluster := filepath.Join(dataDir, clusterDir)
 	if major, err := clusterMajor(cluster); err != nil || major != 0 {
 		return err
 	}
 	if _, err := os.Lstat(cluster); err == nil {
 		return fmt.Errorf("%s is not a PostgreSQL cluster (it has no PG_VERSION): restore it or move it away", cluster)
 	}
-	if err := os.Mkdir(fresh, 0o700); err != nil {
+	fresh, err := os.MkdirTemp(dataDir, freshPrefix)
+	if err != nil {
 		return err
 	}
 	if err := acct.own(fresh); err != nil {
@@ -92,7 +100,8 @@ func serverArgs(cluster, socketDir string, cfg Config) []string {
 		"max_wal_size":            "1GB",
 	}
 	if cfg.NoFsync {
-		maps.Copy(settings, map[string]string{"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"})
+		// synchronous_commit stays on: without it the death of the server alone would lose what was committed last.
+		maps.Copy(settings, map[string]string{"fsync": "off", "full_page_writes": "off"})
 	}
 	maps.Copy(settings, cfg.Settings)
 	maps.Copy(settings, map[string]string{

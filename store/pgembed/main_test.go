@@ -175,7 +175,7 @@ func copyProgram(t *testing.T, from string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := filepath.Join(folderIn(t, ""), "helper") // memory is often mounted noexec
+	to := filepath.Join(folderIn(t, ""), "helper")     // memory is often mounted noexec
 	if err := os.WriteFile(to, b, 0o755); err != nil { //nolint:gosec // it has to be run by another user
 		t.Fatal(err)
 	}

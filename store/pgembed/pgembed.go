@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,7 +36,7 @@ const (
 	port         = "5432" // names the socket file; no TCP port is opened
 	startTimeout = 60 * time.Second
 	clusterDir   = "cluster"
-	freshDir     = "cluster.new" // a cluster that initdb has not finished
+	freshPrefix  = "cluster.new-" // a cluster that initdb has not finished
 	lockFile     = "lock"
 )
 
@@ -46,7 +47,8 @@ type Config struct {
 	DataDir string
 	// BinDir is the folder of the programs `postgres` and `initdb`. Empty means that Locate looks for them.
 	BinDir string
-	// NoFsync trades durability for speed. For tests: after a crash of the machine the cluster may be lost.
+	// NoFsync trades durability for speed. For tests: a crash of the machine may lose the cluster. The death of the
+	// server or of this process loses nothing, as otherwise.
 	NoFsync bool
 	// Settings are further server settings ("max_connections": "50"). They override the defaults, except for those that
 	// keep the server off the network.
@@ -85,7 +87,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	sweep(s.log, acct, scratchParents()...)
-	dataDir, err := s.takeDataDir(cfg.DataDir, acct)
+	dataDir, err := s.takeDataDir(ctx, cfg.DataDir, acct)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +101,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := awaitPrevious(ctx, cluster, s.log); err != nil {
 		return nil, err
 	}
-	if err := initCluster(ctx, progs, acct, dataDir, cfg.NoFsync); err != nil {
+	if err := s.initCluster(ctx, progs, acct, dataDir, cfg.NoFsync); err != nil {
 		return nil, err
 	}
 	if s.socket, err = newSocketDir(acct); err != nil {
@@ -115,7 +117,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 }
 
 // takeDataDir makes the folder, locks it, and gives it to the server's user.
-func (s *Server) takeDataDir(dir string, acct account) (string, error) {
+func (s *Server) takeDataDir(ctx context.Context, dir string, acct account) (string, error) {
 	if dir == "" {
 		t, err := newTempDir(throwawayParent(), acct)
 		if err != nil {
@@ -137,7 +139,7 @@ func (s *Server) takeDataDir(dir string, acct account) (string, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("make the data folder: %w", err)
 	}
-	if s.lock, err = takeLock(filepath.Join(dir, lockFile)); err != nil {
+	if s.lock, err = awaitLock(ctx, filepath.Join(dir, lockFile)); err != nil {
 		return "", err
 	}
 	return dir, acct.own(dir)
@@ -153,10 +155,9 @@ func claimable(dir string) error {
 		return fmt.Errorf("look into the data folder: %w", err)
 	}
 	for _, e := range entries {
-		switch e.Name() {
-		case lockFile, clusterDir, freshDir:
-		default:
-			return fmt.Errorf("the data folder %s holds %q, which is not Errand's: choose an empty or a new folder", dir, e.Name())
+		name := e.Name()
+		if name != lockFile && name != clusterDir && !strings.HasPrefix(name, freshPrefix) {
+			return fmt.Errorf("the data folder %s holds %q, which is not Errand's: choose an empty or a new folder", dir, name)
 		}
 	}
 	return nil

@@ -136,8 +136,8 @@ func TestKill9InInitdbIsMadeGood(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	eventually(t, "initdb is at work", func() bool {
-		_, err := os.Stat(filepath.Join(dir, freshDir, "PG_VERSION"))
-		return err == nil
+		made, err := filepath.Glob(filepath.Join(dir, freshPrefix+"*", "PG_VERSION"))
+		return err == nil && len(made) > 0
 	})
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -150,8 +150,13 @@ func TestKill9InInitdbIsMadeGood(t *testing.T) {
 	if one := query[int](t, s, RuntimeRole, "SELECT 1"); one != 1 {
 		t.Error("not whole")
 	}
-	if _, err := os.Stat(filepath.Join(dir, freshDir)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the unfinished cluster is still there: %v", err)
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing of the killed initdb runs", func() bool { return len(processesIn(t, dir)) == 0 })
+	start(t, Config{DataDir: dir, NoFsync: true})
+	if left, err := filepath.Glob(filepath.Join(dir, freshPrefix+"*")); err != nil || len(left) > 0 {
+		t.Errorf("unfinished clusters are still there: %v, %v", left, err)
 	}
 }
 
@@ -220,7 +225,7 @@ func TestAFirstStartCutShortIsFinished(t *testing.T) {
 	t.Run("in initdb", func(t *testing.T) {
 		t.Parallel()
 		dir := folder(t)
-		if err := os.MkdirAll(filepath.Join(dir, freshDir, "base"), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, freshPrefix+"1", "base"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		s := start(t, Config{DataDir: dir, NoFsync: true})
