@@ -16,7 +16,7 @@ import (
 const (
 	KindDecision     = "decision"          // Decision; subject: the issue
 	KindTransition   = "run.transition"    // Transition; subject: the run
-	KindVerdict      = "claim.verdict"     // Verdict; subject: the run
+	KindClaimVerdict = "claim.verdict"     // ClaimVerdict; subject: the run
 	KindLateEvidence = "run.late_evidence" // LateEvidence; subject: the run
 	KindPersonAction = "person.action"     // PersonAction; subject: what was acted upon
 	KindAlarm        = "alarm"             // Alarm; subject: the run
@@ -46,16 +46,16 @@ type Transition struct {
 	Person  errand.ID       `json:"person,omitempty"`
 }
 
-// Verdict is one answer of the claim check, by code, path and line.
-type Verdict struct {
-	Seq       int         `json:"seq"` // 1 = first proposal, 2 = after the correction
-	Verdict   string      `json:"verdict"`
-	Reason    string      `json:"reason,omitempty"`
-	Decision  string      `json:"decision"` // what the control plane answered: admitted, correct, rejected, blocked
-	BlockedBy errand.ID   `json:"blocked_by,omitempty"`
-	Final     bool        `json:"final,omitempty"`
-	Findings  []Finding   `json:"findings,omitempty"`
-	Files     []ClaimFile `json:"files,omitempty"`
+// ClaimVerdict is one answer of the claim check, by code, path and line.
+type ClaimVerdict struct {
+	Seq       int       `json:"seq"` // 1 = first proposal, 2 = after the correction
+	Verdict   string    `json:"verdict"`
+	Reason    string    `json:"reason,omitempty"`
+	Decision  string    `json:"decision"` // what the control plane answered: admitted, correct, rejected, blocked
+	BlockedBy errand.ID `json:"blocked_by,omitempty"`
+	Final     bool      `json:"final,omitempty"`
+	Findings  []Finding `json:"findings,omitempty"`
+	Files     []File    `json:"files,omitempty"`
 }
 
 // Finding is one thing that did not hold.
@@ -65,8 +65,8 @@ type Finding struct {
 	Line int    `json:"line,omitempty"`
 }
 
-// ClaimFile is one changed file of the real diff.
-type ClaimFile struct {
+// File is one changed file of the real diff.
+type File struct {
 	Path    string `json:"path"`
 	Kind    string `json:"kind"`
 	Added   int    `json:"added"`

@@ -123,7 +123,7 @@ type Move struct {
 	Actor   string              // dispatch, runner, person
 	Person  errand.ID           // when a person asked for it
 	Version int64               // the version it was decided upon; 0 = whatever stands
-	Grants  []transitions.Grant // held by whoever asks; entering running needs the exchanged ticket
+	Granted []transitions.Grant // held by whoever asks; entering running needs the exchanged ticket
 }
 
 // Changes are the columns that move together with the state; nil leaves one as it is. The workflow run's three are ignored
@@ -187,7 +187,7 @@ func (r *Runs) allowed(run *store.Run, m Move, now time.Time) error {
 	if !m.Reason.Known() {
 		return errand.Errorf(errand.CodeInternal, nil, "the reason %q is not on the list", m.Reason)
 	}
-	got := r.policy.Check(string(run.State), string(m.To), string(m.Trigger), transitions.Grants{Now: now, Held: m.Grants})
+	got := r.policy.Check(string(run.State), string(m.To), string(m.Trigger), transitions.Grants{Now: now, Held: m.Granted})
 	if got != transitions.Allowed {
 		return errand.Errorf(errand.CodeConflict, ErrDenied, "a run in %s does not go to %s on %s (%s)", run.State, m.To, m.Trigger, got)
 	}
