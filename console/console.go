@@ -2,7 +2,7 @@
 // with their history, tokens and cost. Pages are rendered on the server with templ, need no JavaScript, and only
 // translate: what a person may do is decided in access, and what is done is done by the features behind Actions.
 //
-// It imports the root, store and access. Start reading at Console.routes, the table of everything it answers: each row
+// It imports the root, store, access and journal. Start reading at Console.routes, the table of everything it answers: each row
 // names the action that a role must allow. Pages read through store/queries/console.sql and write nothing.
 package console
 

@@ -5,99 +5,88 @@ import (
 	"time"
 
 	"github.com/errand-dev/errand"
+	"github.com/errand-dev/errand/journal"
 	"github.com/errand-dev/errand/store"
 )
 
 // entry is one row of a run's history.
 type entry struct {
 	At         time.Time
-	Kind       string
-	Transition *transition // of kind run.transition
-	Text       string      // of every other kind
-	Who        string      // the person's name, when a person did it
+	Transition *journal.Transition // of kind run.transition
+	Text       string              // of every other kind
+	Bad        bool                // an alarm
+	Link       link                // where the entry points outside, when it does
+	Who        string              // the person's name, when a person did it
 }
 
-// transition is the part of a run.transition record that a page shows.
-type transition struct {
-	From    errand.RunState `json:"from"`
-	To      errand.RunState `json:"to"`
-	Trigger errand.Trigger  `json:"trigger"`
-	Reason  errand.Reason   `json:"reason"`
-	Detail  string          `json:"detail"`
-	Person  errand.ID       `json:"person"`
-}
+type link struct{ Address, Text string }
 
 // verdict is one answer of the claim check.
 type verdict struct {
-	At       time.Time   `json:"-"`
-	Seq      int         `json:"seq"`
-	Verdict  string      `json:"verdict"`
-	Reason   string      `json:"reason"`
-	Decision string      `json:"decision"`
-	Findings []finding   `json:"findings"`
-	Files    []claimFile `json:"files"`
+	journal.ClaimVerdict
+	At time.Time
 }
-
-type finding struct {
-	Code string `json:"code"`
-	Path string `json:"path"`
-	Line int    `json:"line"`
-}
-
-type claimFile struct {
-	Path    string `json:"path"`
-	Kind    string `json:"kind"`
-	Added   int    `json:"added"`
-	Removed int    `json:"removed"`
-}
-
-// personAction is the part of a person.action record that a page shows.
-type personAction struct {
-	Action string    `json:"action"`
-	Person errand.ID `json:"person"`
-}
-
-const (
-	kindTransition   = "run.transition"
-	kindVerdict      = "claim.verdict"
-	kindPersonAction = "person.action"
-	kindLateEvidence = "run.late_evidence"
-)
 
 // readHistory decodes a run's journal rows, oldest first. A record that does not decode stays in the history and says so.
 func readHistory(rows []store.ConsoleJournalRow, names map[errand.ID]string) (entries []entry, verdicts []verdict) {
 	for _, row := range rows {
-		e := entry{At: row.At, Kind: row.Kind}
-		body := []byte(row.Body)
-		var err error
-		switch row.Kind {
-		case kindTransition:
-			var t transition
-			if err = json.Unmarshal(body, &t); err == nil && t.To != "" {
-				e.Transition, e.Who = &t, names[t.Person]
-			}
-		case kindVerdict:
-			v := verdict{At: row.At}
-			if err = json.Unmarshal(body, &v); err == nil && v.Verdict != "" {
-				verdicts = append(verdicts, v)
-				e.Text = "Claim: " + verdictLabel(v).Text
-			}
-		case kindPersonAction:
-			var a personAction
-			if err = json.Unmarshal(body, &a); err == nil && a.Action != "" {
-				e.Text, e.Who = words(a.Action), nameOf(a.Person, names)
-			}
-		case kindLateEvidence:
-			e.Text = "A report came after the end and was kept as evidence."
-		default:
-			e.Text = words(row.Kind)
-		}
-		if e.Transition == nil && e.Text == "" {
-			e.Text = "This record cannot be read."
+		e, v := readEntry(row, names)
+		if v != nil {
+			verdicts = append(verdicts, *v)
 		}
 		entries = append(entries, e)
 	}
 	return entries, verdicts
+}
+
+func readEntry(row store.ConsoleJournalRow, names map[errand.ID]string) (entry, *verdict) {
+	e := entry{At: row.At}
+	unreadable := entry{At: row.At, Text: "This record (" + row.Kind + ") cannot be read."}
+	decode := func(into any) bool { return json.Unmarshal([]byte(row.Body), into) == nil }
+	switch row.Kind {
+	case journal.KindTransition:
+		var t journal.Transition
+		if !decode(&t) || t.To == "" {
+			return unreadable, nil
+		}
+		if e.Transition = &t; t.Person != "" {
+			e.Who = nameOf(t.Person, names)
+		}
+	case journal.KindClaimVerdict:
+		v := verdict{At: row.At}
+		if !decode(&v.ClaimVerdict) || v.Verdict == "" {
+			return unreadable, nil
+		}
+		e.Text = "Claim: " + verdictLabel(v).Text
+		return e, &v
+	case journal.KindPersonAction:
+		var a journal.PersonAction
+		if !decode(&a) || a.Action == "" {
+			return unreadable, nil
+		}
+		e.Text, e.Who = words(a.Action), nameOf(a.Person, names)
+	case journal.KindLateEvidence:
+		var l journal.LateEvidence
+		if !decode(&l) || l.Reported == "" {
+			return unreadable, nil
+		}
+		e.Text = "A report came after the end and is kept as evidence: " + stateLabel(l.Reported).Text + ". What stands is: " + stateLabel(l.Stands).Text + "."
+		if l.PRNumber > 0 {
+			e.Link = link{l.PRURL, "#" + count(l.PRNumber)}
+		}
+	case journal.KindAlarm:
+		var a journal.Alarm
+		if !decode(&a) || a.Alarm == "" {
+			return unreadable, nil
+		}
+		e.Bad = true
+		if e.Text = words(a.Alarm); a.Effect != "" {
+			e.Text += ": " + words(a.Effect)
+		}
+	default:
+		e.Text = words(row.Kind)
+	}
+	return e, nil
 }
 
 func nameOf(person errand.ID, names map[errand.ID]string) string {
@@ -113,13 +102,27 @@ func verdictLabel(v verdict) label {
 	case v.Verdict == "verified":
 		return label{"Verified: the claim matches the change", toneGood}
 	case v.Verdict == "needs_review" && v.Reason == "NO_JUDGE":
-		return label{"Files verified, words not judged", toneLive}
+		return label{"Files verified, words not judged", toneWait}
 	case v.Verdict == "needs_review":
 		return label{"Needs review", toneWarn}
 	case v.Verdict == "rejected":
 		return label{"Rejected: the claim and the change do not agree", toneBad}
 	default:
 		return label{words(v.Verdict), toneWarn}
+	}
+}
+
+// answerText says what the control plane made of a verdict.
+func answerText(decision string) string {
+	switch decision {
+	case "admitted":
+		return "admitted: it may be published"
+	case "correct":
+		return "sent back once, to be corrected"
+	case "blocked":
+		return "held by another open change"
+	default:
+		return words(decision)
 	}
 }
 

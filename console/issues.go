@@ -10,10 +10,9 @@ import (
 
 	"github.com/errand-dev/errand"
 	"github.com/errand-dev/errand/access"
+	"github.com/errand-dev/errand/journal"
 	"github.com/errand-dev/errand/store"
 )
-
-const kindDecision = "decision"
 
 const (
 	maxDecisions  = 50
@@ -23,8 +22,9 @@ const (
 
 // decision is a row of the ledger. Unreadable is set when its body does not decode: it is shown as unknown, not left out.
 type decision struct {
-	errand.Decision
+	journal.Decision
 	At         time.Time
+	Who        string // the person who pressed "Run now", when one did
 	Unreadable bool
 }
 
@@ -36,7 +36,7 @@ func readDecision(body string) (d decision) {
 	return d
 }
 
-func (d decision) Label() label { return outcomeLabel(d.Decision) }
+func (d decision) Label() label { return outcomeLabel(d.Decision.Decision) }
 
 // Question is what a person asks of the newest decision.
 func (d decision) Question() string {
@@ -126,13 +126,19 @@ func (c *Console) issue(ec echo.Context) error {
 		if p.Event, err = newestEvent(ctx, tx, id); err != nil {
 			return err
 		}
-		ledger, err := tx.ListJournal(ctx, id, kindDecision, maxDecisions)
+		ledger, err := tx.ListJournal(ctx, id, journal.KindDecision, maxDecisions)
+		if err != nil {
+			return err
+		}
+		names, err := memberNames(ctx, tx)
 		if err != nil {
 			return err
 		}
 		for _, j := range ledger {
 			d := readDecision(j.Body)
-			d.At = j.At
+			if d.At = j.At; d.Person != "" {
+				d.Who = nameOf(d.Person, names)
+			}
 			p.Decisions = append(p.Decisions, d)
 		}
 		runs, err := tx.ConsoleRunsOfIssue(ctx, id, maxIssueRuns)

@@ -73,13 +73,9 @@ func (p *runPage) readParts(ctx context.Context, tx *store.Tx, now time.Time) er
 		return err
 	}
 	slices.Reverse(rows)
-	members, err := tx.ListMembers(ctx)
+	names, err := memberNames(ctx, tx)
 	if err != nil {
 		return err
-	}
-	names := map[errand.ID]string{}
-	for _, m := range members {
-		names[m.ID] = m.Name
 	}
 	p.History, p.Verdicts = readHistory(rows, names)
 	end := now
@@ -96,6 +92,18 @@ func (p *runPage) readParts(ctx context.Context, tx *store.Tx, now time.Time) er
 	lines, err := tx.ConsoleRunUsage(ctx, p.Run.ID, maxUsage)
 	p.Usage = sumUsage(lines)
 	return err
+}
+
+func memberNames(ctx context.Context, tx *store.Tx) (map[errand.ID]string, error) {
+	members, err := tx.ListMembers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := map[errand.ID]string{}
+	for _, m := range members {
+		names[m.ID] = m.Name
+	}
+	return names, nil
 }
 
 // station is a state on the run's way, as the track draws it.

@@ -120,8 +120,23 @@ type overviewPage struct {
 	Issues  []issueRow
 }
 
-func (p overviewPage) Spent() errand.Cost {
-	return errand.Cost{Known: errand.Picodollars(p.Sum.AmountPico), Unpriced: int(p.Sum.Unpriced)}
+// SpentText and SpentNote say the day's cost as errand.Cost does, in a large and a small part.
+func (p overviewPage) SpentText() string {
+	switch {
+	case p.Sum.Unpriced == 0:
+		return "$" + errand.Picodollars(p.Sum.AmountPico).USD(4)
+	case p.Sum.AmountPico == 0:
+		return "unknown"
+	default:
+		return "at least $" + errand.Picodollars(p.Sum.AmountPico).USD(4)
+	}
+}
+
+func (p overviewPage) SpentNote() string {
+	if p.Sum.Unpriced == 0 {
+		return "runs of the last 24 hours"
+	}
+	return "last 24 hours; " + counted(int64(p.Sum.Unpriced), "request") + " unpriced"
 }
 
 const overviewRows = 8

@@ -177,7 +177,7 @@ func runTable(rows []runRow, now time.Time) templ.Component {
 		}
 		ctx = templ.InitializeContext(ctx)
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<table class=\"cards\" role=\"table\"><thead role=\"rowgroup\"><tr role=\"row\"><th role=\"columnheader\" scope=\"col\">Run</th><th role=\"columnheader\" scope=\"col\">State</th><th role=\"columnheader\" scope=\"col\">Started</th><th role=\"columnheader\" scope=\"col\" class=\"num\">Took</th><th role=\"columnheader\" scope=\"col\" class=\"num\">Tokens</th><th role=\"columnheader\" scope=\"col\" class=\"num\">Cost</th><th role=\"columnheader\" scope=\"col\">Pull request</th></tr></thead> <tbody role=\"rowgroup\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<table class=\"cards runs\" role=\"table\"><thead role=\"rowgroup\"><tr role=\"row\"><th role=\"columnheader\" scope=\"col\">Run</th><th role=\"columnheader\" scope=\"col\">State</th><th role=\"columnheader\" scope=\"col\">Started</th><th role=\"columnheader\" scope=\"col\" class=\"num\">Took</th><th role=\"columnheader\" scope=\"col\" class=\"num\">Tokens</th><th role=\"columnheader\" scope=\"col\" class=\"num\">Cost</th><th role=\"columnheader\" scope=\"col\">Pull request</th></tr></thead> <tbody role=\"rowgroup\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -542,7 +542,7 @@ func overviewView(p overviewPage) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = figure("Spent", p.Spent().String(), "/runs", "runs of the last 24 hours").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = figure("Spent", p.SpentText(), "/runs", p.SpentNote()).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

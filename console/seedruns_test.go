@@ -48,6 +48,9 @@ type move struct {
 
 func (s seeder) history(x *seeded, run errand.ID, created time.Time, reason errand.Reason, moves ...move) {
 	from := errand.RunState("")
+	if moves[0].to == errand.Publishing {
+		from = errand.Checking
+	}
 	for _, m := range moves {
 		body := map[string]any{"from": from, "to": m.to, "trigger": m.trigger}
 		if m.to.Ended() && reason != "" {
@@ -103,7 +106,7 @@ func (s seeder) runs(x *seeded) {
 	x.opened = s.run(x, runSeed{issue: x.crash, state: errand.PROpened, ago: 26 * time.Hour, took: 101 * time.Second, pr: 318,
 		summary: "rate_for() looked the region up with its country suffix, which the table does not have.\nIt now falls back to the language's default rate, and a test covers 'de-AT'."})
 	t := s.at(26 * time.Hour)
-	s.history(x, x.opened, t, "", whole...)
+	s.history(x, x.opened, t, "", whole[:5]...)
 	s.journal(x.org, x.opened, "claim.verdict", t.Add(94*time.Second), map[string]any{
 		"seq": 1, "verdict": "rejected", "decision": "correct", "findings": []map[string]any{{"code": "UNCLAIMED_CHANGE", "path": "storefront/tax/tests/test_rates.py", "line": 12}},
 		"files": []map[string]any{{"path": "storefront/tax/rates.py", "kind": "edit", "added": 6, "removed": 1}, {"path": "storefront/tax/tests/test_rates.py", "kind": "edit", "added": 14, "removed": 0}},
@@ -112,6 +115,7 @@ func (s seeder) runs(x *seeded) {
 		"seq": 2, "verdict": "needs_review", "reason": "NO_JUDGE", "decision": "admitted",
 		"files": []map[string]any{{"path": "storefront/tax/rates.py", "kind": "edit", "added": 6, "removed": 1}, {"path": "storefront/tax/tests/test_rates.py", "kind": "edit", "added": 14, "removed": 0}},
 	})
+	s.history(x, x.opened, t, "", whole[5:]...)
 	s.steps(x, x.opened, t.Add(20*time.Second))
 	s.usage(x, x.opened, 1, t.Add(22*time.Second), 2104, 0, 8120, 412, 43_000_000_000)
 	s.usage(x, x.opened, 2, t.Add(41*time.Second), 312, 8120, 2210, 655, 21_400_000_000)
