@@ -48,18 +48,23 @@ type forgeError struct {
 	Status     int
 	Message    string `json:"message"`
 	retryAfter time.Duration
-	Errors     []struct {
-		Message string `json:"message"`
-	} `json:"errors"`
+	Errors     []json.RawMessage `json:"errors"` // objects with a message, or strings
 }
 
 func (e *forgeError) Error() string { return fmt.Sprintf("GitHub answered %d: %s", e.Status, e.said()) }
 
 func (e *forgeError) said() string {
 	words := []string{e.Message}
-	for _, m := range e.Errors {
-		if m.Message != "" {
-			words = append(words, m.Message)
+	for _, raw := range e.Errors {
+		var text string
+		var object struct {
+			Message string `json:"message"`
+		}
+		if json.Unmarshal(raw, &text) != nil && json.Unmarshal(raw, &object) == nil {
+			text = object.Message
+		}
+		if text != "" {
+			words = append(words, plain(cut(text, 500)))
 		}
 	}
 	return strings.Join(words, "; ")

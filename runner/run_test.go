@@ -132,10 +132,10 @@ turns:
 func TestD13_D14_D15_MasksComeFirstAndSecretsNowhereElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "turns: [{text: nothing to do}]")
-	w.env["ERRAND_PR_TOKEN"] = "github_pat_SECRET"
+	w.env["ERRAND_PR_TOKEN"] = "github_pat_HUSHHUSH"
 	w.run()
 	lines := strings.Split(w.out.String(), "\n")
-	for i, v := range []string{ticket, apiKey, ghToken, "github_pat_SECRET"} {
+	for i, v := range []string{ticket, apiKey, ghToken, "github_pat_HUSHHUSH"} {
 		if lines[i] != "::add-mask::"+v {
 			t.Errorf("line %d is %q, want the mask of %q", i+1, lines[i], v)
 		}

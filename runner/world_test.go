@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/cgi"
@@ -24,10 +25,10 @@ import (
 
 const (
 	runID     = "0190f3a2-7c1d-7e52-9b0a-3f6f2f1f0a11"
-	ticket    = "ticket-4f7d1a-SECRET"
-	runToken  = "run-token-77aa-SECRET"
-	apiKey    = "sk-ant-api-SECRET"
-	ghToken   = "ghs_0123456789SECRET"
+	ticket    = "ticket-4f7d1a-HUSHHUSH"
+	runToken  = "run-token-77aa-HUSHHUSH"
+	apiKey    = "sk-ant-api-HUSHHUSH"
+	ghToken   = "ghs_0123456789HUSHHUSH"
 	branch    = "errand/typeerror-cart-total-2f1f0a11"
 	cartBuggy = "def total(items):\n    return sum(i.price for i in items)\n"
 	fixedLine = "    return sum(i.price for i in items or [])\n"
@@ -87,9 +88,66 @@ func shop() map[string]string {
 	}
 }
 
-func newWorld(t *testing.T, scenario string) *world { return newWorldWith(t, scenario, shop()) }
+// template is the shop's repository, bare and checked out, made once and copied for each test: starting git a dozen times
+// for every world would take longer than the tests.
+var template = sync.OnceValue(func() string {
+	dir, err := os.MkdirTemp("", "errand-runner-test-")
+	if err != nil {
+		panic(err)
+	}
+	makeRepository(func(dir, name string, args ...string) {
+		cmd := exec.Command(name, args...)
+		cmd.Dir, cmd.Env = dir, gitEnv()
+		if out, err := cmd.CombinedOutput(); err != nil {
+			panic(fmt.Sprintf("%s %q: %v\n%s", name, args, err, out))
+		}
+	}, dir, shop())
+	return dir
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(template())
+	os.Exit(code)
+}
+
+// makeRepository makes dir/shop.git from the files, and its checkout dir/shop.
+func makeRepository(run func(dir, name string, args ...string), dir string, files map[string]string) {
+	seed := filepath.Join(dir, "shop")
+	run(dir, "git", "init", "--quiet", "--initial-branch=main", seed)
+	for name, content := range files {
+		file := filepath.Join(seed, filepath.FromSlash(name))
+		mode := os.FileMode(0o644)
+		if strings.HasSuffix(name, ".sh") {
+			mode = 0o755
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), mode)); err != nil {
+			panic(err)
+		}
+	}
+	run(seed, "git", "-c", "core.autocrlf=false", "add", "-A")
+	run(seed, "git", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "-m", "start")
+	run(dir, "git", "clone", "--quiet", "--bare", seed, filepath.Join(dir, "shop.git"))
+	run(filepath.Join(dir, "shop.git"), "git", "config", "http.receivepack", "true")
+}
+
+func newWorld(t *testing.T, scenario string) *world {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(template())); err != nil {
+		t.Fatal(err)
+	}
+	return newWorldIn(t, scenario, dir)
+}
 
 func newWorldWith(t *testing.T, scenario string, files map[string]string) *world {
+	t.Helper()
+	dir := t.TempDir()
+	makeRepository(func(dir, name string, args ...string) { run(t, dir, name, args...) }, dir, files)
+	return newWorldIn(t, scenario, dir)
+}
+
+func newWorldIn(t *testing.T, scenario, dir string) *world {
 	t.Helper()
 	s, err := modelsim.Parse([]byte(scenario))
 	if err != nil {
@@ -100,10 +158,9 @@ func newWorldWith(t *testing.T, scenario string, files map[string]string) *world
 		t: t, sim: modelsim.New(s), ticks: make(chan time.Time), temp: t.TempDir(),
 		now: time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC),
 	}
-	w.hub = newHub(t, files)
+	w.hub = newHub(t, filepath.Join(dir, "shop.git"))
 	w.plane = newPlane(t, w.hub)
-	w.workspace = filepath.Join(t.TempDir(), "shop")
-	run(t, "", "git", "clone", "--quiet", w.hub.bare, w.workspace)
+	w.workspace = filepath.Join(dir, "shop")
 	model := httptest.NewServer(w.sim)
 	t.Cleanup(model.Close)
 	event := filepath.Join(w.temp, "event.json")
@@ -157,12 +214,12 @@ func (w *world) run() runner.Exit {
 func (w *world) check() {
 	w.t.Helper()
 	for line := range strings.Lines(w.out.String()) {
-		if !strings.HasPrefix(line, "::add-mask::") && strings.Contains(line, "SECRET") {
+		if !strings.HasPrefix(line, "::add-mask::") && strings.Contains(line, "HUSHHUSH") {
 			w.t.Errorf("a secret in the log: %s", line)
 		}
 	}
 	for _, name := range []string{"GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"} {
-		if b, err := os.ReadFile(w.env[name]); err == nil && bytes.Contains(b, []byte("SECRET")) {
+		if b, err := os.ReadFile(w.env[name]); err == nil && bytes.Contains(b, []byte("HUSHHUSH")) {
 			w.t.Errorf("a secret in %s: %s", name, b)
 		}
 	}
@@ -247,23 +304,9 @@ type hub struct {
 	refused string // HTTP refusal of pushes
 }
 
-func newHub(t *testing.T, files map[string]string) *hub {
+func newHub(t *testing.T, bare string) *hub {
 	t.Helper()
-	h := &hub{t: t, bare: filepath.Join(t.TempDir(), "shop.git")}
-	seed := t.TempDir()
-	run(t, seed, "git", "init", "--quiet", "--initial-branch=main")
-	for name, content := range files {
-		write(t, filepath.Join(seed, filepath.FromSlash(name)), content)
-	}
-	if _, ok := files["shop/run.sh"]; ok {
-		if err := os.Chmod(filepath.Join(seed, "shop/run.sh"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run(t, seed, "git", "-c", "core.autocrlf=false", "add", "-A")
-	run(t, seed, "git", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "-m", "start")
-	run(t, "", "git", "clone", "--quiet", "--bare", seed, h.bare)
-	run(t, h.bare, "git", "config", "http.receivepack", "true")
+	h := &hub{t: t, bare: bare}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/acme/shop/", h.git)
 	mux.HandleFunc("POST /api/v3/repos/acme/shop/pulls", h.create)
@@ -399,12 +442,16 @@ func run(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
+	cmd.Env = gitEnv()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
 	}
 	return string(out)
+}
+
+func gitEnv() []string {
+	return append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
 }
 
 func write(t *testing.T, file, content string) {
