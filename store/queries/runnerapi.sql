@@ -14,9 +14,6 @@ WHERE id = @id AND exchanged_at IS NULL;
 -- name: RunnerHeartbeat :exec
 UPDATE runs SET heartbeat_at = @now::timestamptz WHERE id = @id;
 
--- name: RunnerRecordVerdict :exec
-UPDATE runs SET verdict = @verdict, paths = @paths WHERE id = @id;
-
 -- name: RunnerRecordResult :exec
 UPDATE runs SET
   summary = @summary, branch = @branch, pr_number = sqlc.narg(pr_number), pr_url = @pr_url, pr_draft = @pr_draft,

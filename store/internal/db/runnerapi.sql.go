@@ -334,12 +334,3 @@ func (q *Queries) RunnerRecordResult(ctx context.Context, arg RunnerRecordResult
 	)
 	return err
 }
-
-const runnerRecordVerdict = `-- name: RunnerRecordVerdict :exec
-UPDATE runs SET verdict = $1, paths = $2 WHERE id = $3
-`
-
-func (q *Queries) RunnerRecordVerdict(ctx context.Context, verdict string, paths []string, iD errand.ID) error {
-	_, err := q.db.Exec(ctx, runnerRecordVerdict, verdict, paths, iD)
-	return err
-}
