@@ -37,12 +37,12 @@ type tokenKey struct{}
 func (a *API) authenticated(ctx huma.Context, next func(huma.Context)) {
 	scheme, text, _ := strings.Cut(ctx.Header("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || text == "" {
-		a.write(ctx, a.refuse(ctx.Context(), missing))
+		a.unauthenticated(ctx, a.refuse(ctx.Context(), missing))
 		return
 	}
 	token, err := a.keys.VerifyToken(strings.TrimSpace(text), a.clock())
 	if err != nil {
-		a.write(ctx, a.refuse(ctx.Context(), failureOf(err)))
+		a.unauthenticated(ctx, a.refuse(ctx.Context(), failureOf(err)))
 		return
 	}
 	next(huma.WithValue(ctx, tokenKey{}, token))
@@ -65,12 +65,17 @@ func (a *API) refuse(ctx context.Context, why refusal, attrs ...slog.Attr) *erra
 
 // answer turns an error into what huma writes, and logs those that are ours to mend: huma does not pass them on.
 func (a *API) answer(ctx context.Context, call string, err error) error {
+	failed := func() {
+		a.log.LogAttrs(ctx, slog.LevelError, "runner call failed", slog.String("call", call), slog.String("error", err.Error()))
+	}
 	switch errand.CodeOf(err) {
 	case errand.CodeInternal:
-		a.log.LogAttrs(ctx, slog.LevelError, "runner call failed", slog.String("call", call), slog.String("error", err.Error()))
+		failed()
 	case errand.CodeUnavailable:
-		a.log.LogAttrs(ctx, slog.LevelError, "runner call failed", slog.String("call", call), slog.String("error", err.Error()))
+		failed()
 		return huma.ErrorWithHeaders(a.problem(err), http.Header{"Retry-After": {"5"}})
+	case errand.CodeUnauthenticated:
+		return huma.ErrorWithHeaders(a.problem(err), http.Header{"WWW-Authenticate": {"Bearer"}})
 	default:
 	}
 	var over *endedError
@@ -80,19 +85,12 @@ func (a *API) answer(ctx context.Context, call string, err error) error {
 	return a.problem(err)
 }
 
-// write answers from a middleware, where huma takes no error.
-func (a *API) write(ctx huma.Context, err error) {
+// unauthenticated answers from a middleware, where huma takes no error.
+func (a *API) unauthenticated(ctx huma.Context, err error) {
 	problem := a.problem(err)
-	status := http.StatusInternalServerError
-	var se huma.StatusError
-	if errors.As(problem, &se) {
-		status = se.GetStatus()
-	}
 	ctx.SetHeader("Content-Type", "application/problem+json")
-	if status == http.StatusUnauthorized {
-		ctx.SetHeader("WWW-Authenticate", "Bearer")
-	}
-	ctx.SetStatus(status)
+	ctx.SetHeader("WWW-Authenticate", "Bearer")
+	ctx.SetStatus(http.StatusUnauthorized)
 	_ = json.NewEncoder(ctx.BodyWriter()).Encode(problem) // a caller that is gone needs no answer
 }
 
@@ -123,7 +121,7 @@ func (a *API) inRun(ctx context.Context, token runtoken.Token, fn func(*store.Tx
 
 // ids are the words under which a run is found in the log.
 func ids(run *store.Run) []slog.Attr {
-	return []slog.Attr{slog.String("org", string(run.OrgID)), slog.String("run", string(run.ID))}
+	return []slog.Attr{slog.String("org", string(run.OrgID)), slog.String("issue", string(run.IssueID)), slog.String("run", string(run.ID))}
 }
 
 // endedError refuses a result because the run stands elsewhere. It carries where, which the runner acts upon.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,11 +125,25 @@ func TestTheCallsAreDescribed(t *testing.T) {
 	if err := json.Unmarshal(b, &doc); err != nil {
 		t.Fatal(err)
 	}
-	for _, call := range []string{"exchange", "start", "progress", "claim", "result"} {
-		op, ok := doc.Paths["/runner/v1/"+call]["post"]
-		if !ok || op.Summary == "" || (len(op.Security) == 1) != (call != "exchange") {
-			t.Errorf("%s: %+v", call, op)
+	var described []string
+	for path, operations := range doc.Paths {
+		call, ok := strings.CutPrefix(path, "/runner/v1/")
+		if !ok {
+			continue
 		}
+		described = append(described, call)
+		op := operations["post"]
+		if len(operations) != 1 || op.Summary == "" || (len(op.Security) == 1) != (call != "exchange") {
+			t.Errorf("%s: %+v", call, operations)
+		}
+		// Whatever it is, without a token it is refused before its body is read.
+		if got := w.post(call, "", "{}"); call != "exchange" && got.status != 401 {
+			t.Errorf("%s without a token: %d", call, got.status)
+		}
+	}
+	slices.Sort(described)
+	if want := []string{"claim", "exchange", "progress", "result", "start"}; !slices.Equal(described, want) {
+		t.Errorf("described are %v", described)
 	}
 	if s := doc.Components.SecuritySchemes["runToken"]; s.Type != "http" || s.Scheme != "bearer" {
 		t.Errorf("scheme %+v", s)

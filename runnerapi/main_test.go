@@ -60,6 +60,7 @@ type world struct {
 	url     string
 	log     *syncBuffer
 	n       int
+	conn    *pgx.Conn // one that no policy binds, to look at what is really there
 }
 
 type syncBuffer struct {
@@ -113,8 +114,14 @@ func setup(t *testing.T) *world {
 	}))
 	t.Cleanup(ts.Close)
 	w.url = ts.URL
+	if w.conn, err = pgx.Connect(context.Background(), w.db.SuperURL); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.conn.Close(context.Background()) })
 	return w
 }
+
+func (w *world) super(fn func(context.Context, *pgx.Conn)) { fn(context.Background(), w.conn) }
 
 // tenant is an organisation with one connected repository.
 type tenant struct {
@@ -177,7 +184,7 @@ func (o *tenant) dispatching() *errandRun {
 	if err != nil {
 		o.w.t.Fatal(err)
 	}
-	o.w.db.Super(o.w.t, func(ctx context.Context, c *pgx.Conn) {
+	o.w.super(func(ctx context.Context, c *pgx.Conn) {
 		if _, err := c.Exec(ctx, `INSERT INTO issues (id, org_id, source_id, provider_id, title, platform, status_at, first_seen, last_seen, created_at)
 			VALUES ($1, $2, $3, $4, 'TypeError: price is undefined', 'javascript', $5, $5, $5, $5)`, issue, o.org, o.source, string(issue), now); err != nil {
 			o.w.t.Fatal(err)

@@ -29,7 +29,7 @@ type totals struct {
 }
 
 func (r *errandRun) totals(t failer) (s totals) {
-	r.w.db.Super(r.w.t, func(ctx context.Context, c *pgx.Conn) {
+	r.w.super(func(ctx context.Context, c *pgx.Conn) {
 		err := c.QueryRow(ctx, `SELECT (SELECT count(*) FROM run_steps WHERE run_id = $1), count(*), count(*) FILTER (WHERE amount_pico IS NULL),
 			coalesce(sum(input), 0)::bigint, coalesce(sum(output), 0)::bigint, coalesce(sum(amount_pico), 0)::bigint FROM usage_lines WHERE run_id = $1`, r.id).
 			Scan(&s.Steps, &s.Lines, &s.Unpriced, &s.Input, &s.Output, &s.Amount)
@@ -43,7 +43,7 @@ func (r *errandRun) totals(t failer) (s totals) {
 // line reads one usage line as it is stored.
 func (r *errandRun) line(seq int) (amount *int64, input *int64, unpriced, raw string, at time.Time) {
 	r.w.t.Helper()
-	r.w.db.Super(r.w.t, func(ctx context.Context, c *pgx.Conn) {
+	r.w.super(func(ctx context.Context, c *pgx.Conn) {
 		err := c.QueryRow(ctx, "SELECT amount_pico, input, unpriced_reason, raw, at FROM usage_lines WHERE run_id = $1 AND seq = $2", r.id, seq).
 			Scan(&amount, &input, &unpriced, &raw, &at)
 		if err != nil {
@@ -212,7 +212,7 @@ func TestAReportIsRefusedWhole(t *testing.T) {
 	w.post("progress", token, `{"steps":[{"seq":1,"at":"2026-12-01T10:00:00Z","tool":"a\u0000b","path":"src/\u0007x\ud800.js","outcome":"ok","count":-5}]}`).want(t, 200)
 	var tool, path string
 	var count int
-	w.db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+	w.super(func(ctx context.Context, c *pgx.Conn) {
 		if err := c.QueryRow(ctx, "SELECT tool, path, count FROM run_steps WHERE run_id = $1", r.id).Scan(&tool, &path, &count); err != nil {
 			t.Fatal(err)
 		}

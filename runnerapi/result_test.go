@@ -197,7 +197,36 @@ func TestD11_AResultAfterTheEndIsKeptAsEvidenceAndChangesNothing(t *testing.T) {
 	}
 }
 
-// D7 and D8: two writers that both read the old state must not both win.
+// A report that was read before the end and written after it must not bring the run back.
+func TestD7_AReportThatRacesTheEndNeverUndoesIt(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	o := w.tenant("acme")
+	for range 8 {
+		r, token := o.at(errand.Running)
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				got, err := w.try("progress", token, wire.ProgressRequest{Steps: []wire.Step{stepOf(i+1, w.clock.now())}})
+				if err != nil || got.status != 200 {
+					t.Errorf("%v %d %s", err, got.status, got.body)
+				}
+			})
+		}
+		wg.Go(func() {
+			got, err := w.try("result", token, wire.ResultRequest{State: errand.NoFix, Reason: errand.ReasonNothingToFix, Summary: "Nothing."})
+			if err != nil || got.status != 200 {
+				t.Errorf("%v %d %s", err, got.status, got.body)
+			}
+		})
+		wg.Wait()
+		if run := r.row(); run.State != errand.NoFix || run.Summary != "Nothing." || run.FinishedAt == nil || r.totals(t).Steps != 4 {
+			t.Errorf("%s %q, %+v", run.State, run.Summary, r.totals(t))
+		}
+	}
+}
+
+// Two writers that both read the old state must not both win.
 func TestD8_AResultAndACancellationAtOnceGiveOneEnd(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

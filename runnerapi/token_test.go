@@ -15,7 +15,7 @@ import (
 
 func (r *errandRun) super(sql string, args ...any) {
 	r.w.t.Helper()
-	r.w.db.Super(r.w.t, func(ctx context.Context, c *pgx.Conn) {
+	r.w.super(func(ctx context.Context, c *pgx.Conn) {
 		if _, err := c.Exec(ctx, sql, args...); err != nil {
 			r.w.t.Fatal(err)
 		}
@@ -73,6 +73,9 @@ func TestARunTokenIsRefusedAndToldApartInTheMetricOnly(t *testing.T) {
 			got := w.post(call, c.token, body).want(t, 401)
 			if said == "" {
 				said = got.body
+			}
+			if got.header.Get("WWW-Authenticate") != "Bearer" {
+				t.Errorf("%s, %s: not told how to authenticate", c.name, call)
 			}
 			if got.body != said || got.header.Get("Content-Type") != "application/problem+json" {
 				t.Errorf("%s, %s: the caller is told %s, and elsewhere %s", c.name, call, got.body, said)
@@ -175,7 +178,7 @@ func TestTwoOrganisationsDoNotMeet(t *testing.T) {
 	w.post("result", tokenTheirs, wire.ResultRequest{State: errand.PROpened, PullRequest: ours.pullRequest(1)}).want(t, 422)
 	w.post("result", tokenTheirs, wire.ResultRequest{State: errand.PROpened, PullRequest: theirs.pullRequest(1)}).want(t, 200)
 	ours.wantState(errand.Publishing, "")
-	w.db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+	w.super(func(ctx context.Context, c *pgx.Conn) {
 		for _, table := range []string{"run_steps", "usage_lines", "journal"} {
 			var foreign, all int
 			key := map[string]string{"journal": "subject"}[table]
