@@ -323,7 +323,7 @@ func runTable(rows []runRow, now time.Time) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if r.FinishedAt == nil {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, "<span class=\"dim\">so far</span>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, "<span class=\"dim sofar\">so far</span>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -1,7 +1,10 @@
 package console_test
 
 import (
+	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/errand-dev/errand"
 )
@@ -134,4 +137,16 @@ func (s seeder) runs(x *seeded) {
 	s.history(x, x.open, s.at(90*time.Second), "", whole[:4]...)
 	s.steps(x, x.open, s.at(60*time.Second))
 	s.usage(x, x.open, 1, s.at(50*time.Second), 2104, 0, 8120, 412, 43_000_000_000)
+}
+
+// seedMany adds n issues of one moment, each with a run: ties in time are told apart by id.
+func (w *world) seedMany(x seeded, n int) {
+	w.t.Helper()
+	w.db.Super(w.t, func(ctx context.Context, c *pgx.Conn) {
+		s := seeder{w.t, ctx, c, w.now()}
+		for range n {
+			issue := s.issue(&x, "one of many", "", "error", "", 4*time.Hour, 1)
+			s.run(&x, runSeed{issue: issue, state: errand.NoFix, reason: errand.ReasonNothingToFix, ago: 4 * time.Hour, took: time.Minute})
+		}
+	})
 }
