@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/big"
+	"math/bits"
 	"testing"
 
 	"github.com/errand-dev/errand"
@@ -62,7 +62,7 @@ func TestARequestCostsTheSumOfItsParts(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		var a, b, both [6]int64
-		want := new(big.Int)
+		var want, promptSize wide
 		for i := range both {
 			a[i] = rapid.Int64Range(0, math.MaxInt64/4).Draw(rt, "a")
 			b[i] = rapid.Int64Range(0, math.MaxInt64/4).Draw(rt, "b")
@@ -70,17 +70,20 @@ func TestARequestCostsTheSumOfItsParts(t *testing.T) {
 				a[i], b[i] = a[i]%100_000, b[i]%100_000
 			}
 			both[i] = a[i] + b[i]
-			want.Add(want, new(big.Int).Mul(big.NewInt(both[i]), big.NewInt(rates[i])))
+			want.add(both[i], rates[i])
+			if i < 4 {
+				promptSize.add(both[i], 1)
+			}
 		}
 		p := c.Price(usage(both), "anthropic", "claude-sonnet-5", at)
 		if p.Amount == nil {
-			if want.IsInt64() && prompt(both).IsInt64() {
-				rt.Fatalf("unpriced (%s), and the amount is %s", p.UnpricedReason, want)
+			if want.fits() && promptSize.fits() {
+				rt.Fatalf("unpriced (%s), and the amount is %d", p.UnpricedReason, want.lo)
 			}
 			return
 		}
-		if !want.IsInt64() || int64(*p.Amount) != want.Int64() {
-			rt.Fatalf("%d, want %s", *p.Amount, want)
+		if !want.fits() || uint64(*p.Amount) != want.lo {
+			rt.Fatalf("%d, want %+v", *p.Amount, want)
 		}
 		pa, pb := c.Price(usage(a), "anthropic", "claude-sonnet-5", at), c.Price(usage(b), "anthropic", "claude-sonnet-5", at)
 		if sum, err := pricing.Total([]pricing.Priced{pa, pb}); err != nil || sum.Known != *p.Amount || sum.Unpriced != 0 {
@@ -89,13 +92,17 @@ func TestARequestCostsTheSumOfItsParts(t *testing.T) {
 	})
 }
 
-func prompt(n [6]int64) *big.Int {
-	sum := new(big.Int)
-	for _, v := range n[:4] {
-		sum.Add(sum, big.NewInt(v))
-	}
-	return sum
+// wide is a sum of 128 bits, which the sums of this test cannot overflow.
+type wide struct{ hi, lo uint64 }
+
+func (w *wide) add(n, rate int64) {
+	hi, lo := bits.Mul64(uint64(n), uint64(rate))
+	var carry uint64
+	w.lo, carry = bits.Add64(w.lo, lo, 0)
+	w.hi += hi + carry
 }
+
+func (w *wide) fits() bool { return w.hi == 0 && w.lo <= math.MaxInt64 }
 
 func TestATotalThatDoesNotFitIsAnError(t *testing.T) {
 	t.Parallel()

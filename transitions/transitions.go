@@ -91,10 +91,9 @@ func (p *Policy) Check(from, to, trigger string, grants Grants) Result {
 	}
 	result := Allowed
 	for _, category := range target.Categories {
-		switch grants.look(category) {
-		case GrantMissing:
+		if held := grants.look(category); held == GrantMissing {
 			return GrantMissing
-		case GrantExpired:
+		} else if held == GrantExpired {
 			result = GrantExpired
 		}
 	}

@@ -60,10 +60,13 @@ func (f fetcher) fetch(ctx context.Context, major int) (string, error) {
 	}
 	f.log.Info("downloading PostgreSQL", "version", string(version), "into", f.cache)
 	done := make(chan error, 1)
-	go func() { done <- f.download(version, root) }()
+	go func() { done <- f.download(ctx, version, root) }()
 	select {
 	case err := <-done:
-		return bin, err
+		if err != nil {
+			return "", err
+		}
+		return bin, nil
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
@@ -72,7 +75,7 @@ func (f fetcher) fetch(ctx context.Context, major int) (string, error) {
 // download has the library fetch and unpack, which it does only as the first part of starting a server. We want no
 // server of its making (it listens on TCP and cannot be root), so it is given a data folder that looks initialised and
 // is empty: the start then fails right after the unpacking, and whether the programs are there is looked up afterwards.
-func (f fetcher) download(version embedded.PostgresVersion, root string) error {
+func (f fetcher) download(ctx context.Context, version embedded.PostgresVersion, root string) error {
 	work, err := os.MkdirTemp(f.cache, "fetch-")
 	if err != nil {
 		return err
@@ -83,7 +86,7 @@ func (f fetcher) download(version embedded.PostgresVersion, root string) error {
 	if err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(major), 0o600)); err != nil {
 		return err
 	}
-	free, err := freePort()
+	free, err := freePort(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,8 +107,8 @@ func (f fetcher) download(version embedded.PostgresVersion, root string) error {
 }
 
 // freePort finds a port for the library's check that its port is free; nothing listens there afterwards.
-func freePort() (uint32, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(ctx context.Context) (uint32, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}

@@ -72,7 +72,7 @@ func parseMajor(version string) (int, error) {
 // command prepares one of the programs. Its environment is fixed, because PGDATA, PGPORT or PGOPTIONS of whoever
 // started us are meant for another server.
 func (p programs) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(p.dir, name), args...)
+	cmd := exec.Command(filepath.Join(p.dir, name), args...) //nolint:noctx // the server outlives its start
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=" + p.dir + ":/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 	if v, ok := os.LookupEnv("LD_LIBRARY_PATH"); ok {

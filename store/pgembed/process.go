@@ -78,8 +78,8 @@ func runOnLockedThread(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 		if cmd.Process != nil {
 			_ = cmd.Process.Kill() // it may have ended by itself
 		}
-		<-ended
-		return out.Bytes(), ctx.Err()
+		killed := <-ended
+		return out.Bytes(), errors.Join(ctx.Err(), killed)
 	}
 }
 
@@ -196,6 +196,7 @@ func awaitPrevious(ctx context.Context, cluster string, log *slog.Logger) error 
 		case stranger:
 			log.Info("forgetting the pid of an earlier server", "pid", pid)
 			return os.Remove(pidFile)
+		case serving:
 		}
 		if !told && time.Now().After(lingering) {
 			log.Warn("ending a server that its owner left behind", "pid", pid)

@@ -74,7 +74,7 @@ func newSocketDir(acct account) (*tempDir, error) {
 // throwawayParent is memory where there is enough of it, else the temporary folder.
 func throwawayParent() string {
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(memoryDir, &fs); err == nil && uint64(fs.Bavail)*uint64(fs.Bsize) >= memoryNeeded {
+	if err := syscall.Statfs(memoryDir, &fs); err == nil && uint64(fs.Bavail)*uint64(fs.Bsize) >= memoryNeeded { //nolint:unconvert // signed on other systems
 		return memoryDir
 	}
 	return os.TempDir()
