@@ -46,8 +46,10 @@ type Line struct {
 // fromTrees compares trees, never the work tree, and shows each path by itself. Attributes cannot hide a change (as
 // "-diff" would): a bare repository has none.
 func fromTrees(a, b string, more ...string) []string {
-	args := []string{"diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--no-relative",
-		"--full-index", "--diff-algorithm=myers", "--ignore-submodules=none"}
+	args := []string{
+		"diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--no-relative",
+		"--full-index", "--diff-algorithm=myers", "--ignore-submodules=none",
+	}
 	return append(append(args, more...), a, b, "--")
 }
 

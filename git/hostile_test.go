@@ -135,6 +135,8 @@ func TestF7F8_AHostileCheckoutRunsAndRedirectsNothing(t *testing.T) {
 	plain(t, other, "push", "-q", "origin", "main")
 
 	r := open(t, dir, Options{Remote: remote})
+	trace := filepath.Join(t.TempDir(), "trace")
+	r.env = append(r.env, "GIT_TRACE="+trace)
 	ctx := t.Context()
 	base, err := r.FetchBranch(ctx, "main")
 	if err != nil || base != plain(t, other, "rev-parse", "HEAD") {
@@ -173,6 +175,10 @@ func TestF7F8_AHostileCheckoutRunsAndRedirectsNothing(t *testing.T) {
 	}
 	if got, ok, err := r.RemoteBranch(ctx, "errand/fix"); err != nil || !ok || got != c {
 		t.Errorf("remote branch %q %v %v", got, ok, err)
+	}
+	// A fetch that borrows objects asks the lender for its refs, by a git of the lender's own configuration.
+	if ran, err := os.ReadFile(trace); err != nil || !strings.Contains(string(ran), "upload-pack") || strings.Contains(string(ran), "--git-dir="+dir) {
+		t.Errorf("a git was started inside the checkout, or nothing was traced (%v)", err)
 	}
 	if got := sprung(t, marks); len(got) != 0 {
 		t.Errorf("programs ran: %v", got)
