@@ -117,3 +117,18 @@ func FuzzCheckRef(f *testing.F) {
 		}
 	})
 }
+
+func TestCheckPath(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{"a", "app/[id]/page.tsx", ".github/x", ".gitignore", "a/.gitkeep", "x.git/y", "a b", "-x", "é", "\xff", "a:b", "...", "git~2"} {
+		if err := CheckPath(good); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []string{
+		"", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", ".git", ".git/config", "a/.GIT/x", "git~1/x", "GIT~1", ".git./x", ".git /x", ".git::$DATA",
+		"a\x00b", strings.Repeat("a", 4097),
+	} {
+		wantCode(t, CheckPath(bad), errand.CodeInvalid)
+	}
+}
