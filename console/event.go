@@ -113,7 +113,7 @@ func (p place) Position() string {
 func (p place) Kind() string {
 	switch {
 	case p.InApp == nil:
-		return "unknown"
+		return "in app: unknown"
 	case *p.InApp:
 		return "in app"
 	default:

@@ -121,6 +121,7 @@ type stationStatus string
 const (
 	stationPassed  stationStatus = "passed"
 	stationCurrent stationStatus = "current"
+	stationStopped stationStatus = "stopped" // where a run was when it ended without a pull request
 	stationSkipped stationStatus = "skipped" // the run ended before it
 	stationAhead   stationStatus = "ahead"
 	stationEnd     stationStatus = "end"
@@ -132,7 +133,7 @@ var way = []errand.RunState{errand.Queued, errand.Dispatching, errand.Dispatched
 // entry is not in it has no time, and none is made up.
 func track(run store.Run, history []entry, now time.Time) []station {
 	entered := map[errand.RunState]station{}
-	var last errand.RunState
+	var last errand.RunState // the last one that is not an end
 	for i, h := range history {
 		if h.Transition == nil {
 			continue
@@ -147,7 +148,9 @@ func track(run store.Run, history []entry, now time.Time) []station {
 		}
 		s.At, s.Times, s.Took = h.At, s.Times+1, s.Took+until.Sub(h.At)
 		entered[h.Transition.To] = s
-		last = h.Transition.To
+		if !h.Transition.To.Ended() {
+			last = h.Transition.To
+		}
 	}
 	ended := run.State.Ended()
 	stations := make([]station, 0, len(way)+1)
@@ -157,6 +160,8 @@ func track(run store.Run, history []entry, now time.Time) []station {
 		switch {
 		case state == run.State:
 			s.Status = stationCurrent
+		case state == last && ended && run.State != errand.PROpened:
+			s.Status = stationStopped
 		case s.Times > 0 && (ended || slices.Index(way, state) < slices.Index(way, run.State)):
 			s.Status = stationPassed
 		case ended && last != "":
