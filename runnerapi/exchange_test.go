@@ -160,10 +160,20 @@ func TestOfTenExchangesAtOnceExactlyOneWins(t *testing.T) {
 func TestTheExchangeRecordsTheRunnersOwnWordOverEveryGuess(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	r := w.tenant("acme").dispatched()
+	o := w.tenant("acme")
+	right := o.dispatched()
+	right.guess(991)
+	right.token()
+	if run := right.row(); run.WorkflowRunURL == "" {
+		t.Error("the page of the right workflow run was forgotten")
+	}
+	r := o.dispatched()
 	r.guess(42)
 	r.token()
 	run := r.row()
+	if run.WorkflowRunURL != "" {
+		t.Errorf("the page of another workflow run is kept: %s", run.WorkflowRunURL)
+	}
 	if run.WorkflowRunID == nil || *run.WorkflowRunID != 991 || *run.WorkflowRunAttempt != 1 || *run.ExchangeAttempt != 1 {
 		t.Errorf("workflow run %v, attempt %v, exchange %v", *run.WorkflowRunID, *run.WorkflowRunAttempt, *run.ExchangeAttempt)
 	}
@@ -241,7 +251,7 @@ func TestAnExchangeForPartOfARunIsRefused(t *testing.T) {
 // guess records a workflow run as a look at GitHub would have.
 func (r *errandRun) guess(id int64) {
 	r.w.t.Helper()
-	r.super("UPDATE runs SET workflow_run_id = $2 WHERE id = $1", r.id, id)
+	r.super("UPDATE runs SET workflow_run_id = $2::bigint, workflow_run_url = 'https://github.com/acme/shop/actions/runs/' || ($2::bigint)::text WHERE id = $1", r.id, id)
 }
 
 // flip changes one bit of the byte at i, within the alphabet of base64url where it can.

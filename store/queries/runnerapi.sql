@@ -6,6 +6,7 @@ SELECT * FROM runs WHERE id = @id FOR UPDATE;
 
 -- name: RunnerRecordExchange :execrows
 UPDATE runs SET
+  workflow_run_url = CASE WHEN workflow_run_id = @workflow_run_id::bigint THEN workflow_run_url ELSE '' END, -- never another run's page
   workflow_run_id = @workflow_run_id::bigint, workflow_run_attempt = @workflow_run_attempt::integer,
   exchanged_at = @now::timestamptz, exchange_attempt = dispatch_attempt, exchange_nonce = @exchange_nonce::bytea,
   token_expires_at = @token_expires_at::timestamptz, provider = @provider, model = @model, updated_at = @now::timestamptz

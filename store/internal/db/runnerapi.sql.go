@@ -267,6 +267,7 @@ func (q *Queries) RunnerLockRun(ctx context.Context, id errand.ID) (Run, error) 
 
 const runnerRecordExchange = `-- name: RunnerRecordExchange :execrows
 UPDATE runs SET
+  workflow_run_url = CASE WHEN workflow_run_id = $1::bigint THEN workflow_run_url ELSE '' END, -- never another run's page
   workflow_run_id = $1::bigint, workflow_run_attempt = $2::integer,
   exchanged_at = $3::timestamptz, exchange_attempt = dispatch_attempt, exchange_nonce = $4::bytea,
   token_expires_at = $5::timestamptz, provider = $6, model = $7, updated_at = $3::timestamptz
