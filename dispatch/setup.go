@@ -5,6 +5,7 @@ import (
 	"context"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/errand-dev/errand"
 	"github.com/errand-dev/errand/github"
@@ -40,11 +41,11 @@ func (d *Dispatch) Connect(ctx context.Context, org errand.ID, installation int6
 				return err
 			}
 		}
-		var state store.Installation
+		var suspended *time.Time
 		if in.Suspended {
-			state.SuspendedAt = &now
+			suspended = &now
 		}
-		if _, err := tx.SetInstallationState(ctx, state.SuspendedAt, nil, installation); err != nil {
+		if _, err := tx.SetInstallationState(ctx, suspended, nil, installation); err != nil {
 			return err
 		}
 		within, err = d.syncRepositories(ctx, tx, installation, reached)
@@ -162,8 +163,7 @@ func (m NewMapping) check() error {
 		return errand.Invalid("mapping.stack_root", "%q is no path: want something like /srv/app or app:///", m.StackRoot)
 	case (m.TagKey == "") != (m.TagValue == ""):
 		return errand.Invalid("mapping.tag", "a tag's key and its value go together")
-	case m.SourceRoot == "" && m.StackRoot == "":
-	case m.StackRoot == "":
+	case m.SourceRoot != "" && m.StackRoot == "":
 		return errand.Invalid("mapping.source_root", "a source root stands for a stack root: give both")
 	}
 	for field, dir := range map[string]string{"mapping.source_root": m.SourceRoot, "mapping.base_dir": m.BaseDir} {
