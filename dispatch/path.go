@@ -24,14 +24,14 @@ func parsePath(s string) stackPath {
 	var p stackPath
 	s = strings.ReplaceAll(strings.TrimSpace(s), `\`, "/")
 	p.bare = !strings.Contains(s, "/")
-	layered := false
+	bundled := false
 	if scheme, rest, ok := cutScheme(s); ok {
 		host, path, _ := strings.Cut(rest, "/")
 		switch scheme {
 		case "app":
 			s = path
 		case "webpack", "webpack-internal", "turbopack", "rsc":
-			s, layered = cutQuery(path), true
+			s, bundled = cutLayer(cutQuery(path)), true
 		case "file":
 			p.abs, s = true, path
 		default:
@@ -43,13 +43,10 @@ func parsePath(s string) stackPath {
 	if len(s) > 2 && s[1] == ':' && s[2] == '/' && letter(s[0]) {
 		p.abs, s = true, s[2:]
 	}
-	if strings.HasPrefix(s, "/") && !layered {
+	if strings.HasPrefix(s, "/") && !bundled {
 		p.abs = true
 	}
 	p.parts = components(s)
-	for layered && len(p.parts) > 0 && layer(p.parts[0]) {
-		p.parts = p.parts[1:]
-	}
 	return p
 }
 
@@ -91,9 +88,13 @@ func cutQuery(s string) string {
 
 func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// layer tells the parts that bundlers put before a path: (rsc), (ssr), [project].
-func layer(s string) bool {
-	return s[0] == '(' && s[len(s)-1] == ')' || s == "[project]"
+// cutLayer drops what a bundler puts before a path: (rsc), (ssr), [project]. Further in, such a name is a folder.
+func cutLayer(s string) string {
+	first, rest, _ := strings.Cut(s, "/")
+	if strings.HasPrefix(first, "(") && strings.HasSuffix(first, ")") || first == "[project]" {
+		return rest
+	}
+	return s
 }
 
 // under tells whether root prefixes p by whole components, and gives what is left below it. A root without a host holds on
