@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/errand-dev/errand"
+	"github.com/errand-dev/errand/runs"
 	"github.com/errand-dev/errand/wire"
 )
 
@@ -179,6 +180,35 @@ func TestATimeThatCannotBeRightIsReplacedByOurs(t *testing.T) {
 	}
 	if run := r.row(); run.HeartbeatAt == nil || !run.HeartbeatAt.Equal(now) {
 		t.Errorf("heartbeat %v", run.HeartbeatAt)
+	}
+}
+
+func TestAReportRenewsTheLeaseUntilTheRunsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	r := w.tenant("acme").dispatched()
+	token := r.running()
+	started := w.clock.now()
+	for _, c := range []struct{ after, due time.Duration }{
+		{time.Minute, time.Minute + runs.Lease},
+		{24 * time.Minute, runs.FinishWithin},
+		{25 * time.Minute, runs.FinishWithin},
+	} {
+		w.clock.forward(c.after - w.clock.now().Sub(started))
+		w.post("progress", token, wire.ProgressRequest{}).want(t, 200)
+		if run := r.row(); !run.DeadlineAt.Equal(started.Add(c.due)) || !run.HeartbeatAt.Equal(w.clock.now()) {
+			t.Errorf("after %s it is due %s after its start, want %s; heartbeat %s", c.after, run.DeadlineAt.Sub(started), c.due, run.HeartbeatAt)
+		}
+	}
+}
+
+func TestNothingIsReportedBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	r := w.tenant("acme").dispatched()
+	w.post("progress", r.token(), wire.ProgressRequest{Steps: []wire.Step{stepOf(1, w.clock.now())}}).want(t, 409)
+	if run := r.row(); run.HeartbeatAt != nil || r.totals(t) != (totals{}) {
+		t.Errorf("heartbeat %v, %+v", run.HeartbeatAt, r.totals(t))
 	}
 }
 
