@@ -276,6 +276,9 @@ func TestTheListOfRuns(t *testing.T) {
 	page := b.get("/runs").body
 	wantAll(t, "the list", page, "acme/storefront", "$0.0995", "35,313", "at least $0.0430, 1 request unpriced", "at least 10,636",
 		"unknown (1 request unpriced)", "none reported", "#318", "so far")
+	if strings.Contains(page, "$0.0000") {
+		t.Error("a cost that nobody reported is shown as zero")
+	}
 	for show, want := range map[string]errand.ID{"open": w.a.open, "pull-requests": w.a.opened, "trouble": w.a.failed} {
 		body := b.get("/runs?show=" + show).body
 		if !strings.Contains(body, string(want)) {

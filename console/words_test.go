@@ -2,6 +2,7 @@ package console
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -146,6 +147,9 @@ func TestUnknownTokensAndMoneyStayUnknown(t *testing.T) {
 		if got := u.Buckets[2].Text(); got != row.write {
 			t.Errorf("%s: cache writes %q, want %q", row.name, got, row.write)
 		}
+	}
+	if got := []string{tokens(nil), tokens(n(0)), amountText(lost), amountText(known)}; !slices.Equal(got, []string{"unknown", "0", "unpriced", "$0.005000"}) {
+		t.Errorf("one request: %v", got)
 	}
 	if b := sumUsage([]store.ConsoleRunUsageRow{known}).Buckets; b[0].Width != 500 || b[2].Left != 500 || b[3].Left+b[3].Width != timeline {
 		t.Errorf("the bar: %+v", b)
