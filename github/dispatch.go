@@ -60,7 +60,7 @@ func (a *App) dispatchOnce(ctx context.Context, t Target, inputs map[string]stri
 		body.Inputs[k] = v
 	}
 	if details {
-		body.ReturnRunDetails = gogithub.Ptr(true)
+		body.ReturnRunDetails = new(true)
 	}
 	ctx, sent := watchSent(ctx)
 	run, resp, err := c.client.Actions.CreateWorkflowDispatchEventByFileName(ctx, t.Owner, t.Name, t.file(), body)

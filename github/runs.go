@@ -293,6 +293,7 @@ func (a *App) afterFailure(ctx context.Context, t Target, e *Error) {
 			name := repo.FullName()
 			e.MovedTo = &name
 		}
+	default: // nothing to do: the caller has the outcome
 	}
 }
 

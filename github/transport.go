@@ -85,10 +85,10 @@ func (a *App) newScoped(s scope) (*scoped, error) {
 	}
 	apps.BaseURL = strings.TrimRight(a.base.String(), "/")
 	tr := ghinstallation.NewFromAppsTransport(apps, s.installation) // takes over BaseURL: without it tokens would be asked of api.github.com
-	tr.InstallationTokenOptions = &tokens.InstallationTokenOptions{Permissions: &tokens.InstallationPermissions{Metadata: gogithub.Ptr("read")}}
+	tr.InstallationTokenOptions = &tokens.InstallationTokenOptions{Permissions: &tokens.InstallationPermissions{Metadata: new("read")}}
 	if s.repository != 0 {
 		tr.InstallationTokenOptions.RepositoryIDs = []int64{s.repository}
-		tr.InstallationTokenOptions.Permissions.Actions = gogithub.Ptr("write")
+		tr.InstallationTokenOptions.Permissions.Actions = new("write")
 	}
 	c.mint = tr.Token
 	c.client, err = a.newClient(tr)

@@ -321,7 +321,8 @@ func (w *workspace) runnerStep(ctx context.Context, v values, step StepSpec, com
 		}
 	}
 	env["GITHUB_ACTION_PATH"] = filepath.Dir(w.ActionPath)
-	cmd := exec.Command(w.RunnerPath, command)
+	// Not CommandContext: that kills the process alone, and at once; runProcess asks first and reaches the group.
+	cmd := exec.Command(w.RunnerPath, command) //nolint:noctx // see above
 	cmd.Dir, cmd.Stdout, cmd.Stderr = w.tree, w.out, w.out
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		cmd.Env = append(cmd.Env, k+"="+env[k])
@@ -382,8 +383,7 @@ func (w *workspace) runProcess(ctx context.Context, stop <-chan struct{}, cmd *e
 			return stopped, err
 		case <-ctx.Done():
 			signalGroup(cmd, signalKill)
-			<-ended
-			return stopped, ctx.Err()
+			return stopped, errors.Join(ctx.Err(), <-ended)
 		case <-stop:
 			stopped, stop = true, nil
 			next()

@@ -168,8 +168,7 @@ func TestTokensNeverCarryMoreThanWasGranted(t *testing.T) {
 		"an unreadable request":      {`{`, 400},
 		"everything, by saying none": {``, 201},
 	} {
-		status, body := w.raw(t, "", "POST", path, tc.body)
-		if status != 401 {
+		if status, _ := w.raw(t, "", "POST", path, tc.body); status != 401 {
 			t.Errorf("%s: without the App's JWT: %d", name, status)
 		}
 		req, _ := http.NewRequestWithContext(t.Context(), "POST", w.sim.APIURL()+path, strings.NewReader(tc.body))
@@ -178,7 +177,8 @@ func TestTokensNeverCarryMoreThanWasGranted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if status, body = decode(t, resp); status != tc.want {
+		status, body := decode(t, resp)
+		if status != tc.want {
 			t.Errorf("%s: %d %v, want %d", name, status, body["message"], tc.want)
 		}
 		if token, _ := body["token"].(string); status == 201 && (!strings.HasPrefix(token, "ghs_1001_") || len(token) < 200) {
