@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -231,10 +232,16 @@ func TestARenamedRepositoryIsKnownByItsID(t *testing.T) {
 
 func TestC22_ARenameBetweenIsFollowedForThePullRequest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "turns:"+fixTurn(""))
-	w.env["GITHUB_REPOSITORY"] = "acme/old"
-	if exit := w.run(); exit != runner.ExitDone || len(w.hub.pulls) != 1 {
-		t.Errorf("exit %d, %d pull requests\n%s", exit, len(w.hub.pulls), w.out.String())
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "turns:"+fixTurn(""))
+			w.hub.moved = status
+			w.env["GITHUB_REPOSITORY"] = "acme/old"
+			if exit := w.run(); exit != runner.ExitDone || len(w.hub.pulls) != 1 {
+				t.Errorf("exit %d, %d pull requests\n%s", exit, len(w.hub.pulls), w.out.String())
+			}
+		})
 	}
 }
 

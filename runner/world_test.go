@@ -300,6 +300,7 @@ type hub struct {
 	refuse  func(n int, body map[string]any) (status int, answer string) // 0 = do it
 	lose    int                                                          // answers to lose after the work is done
 	posts   int
+	moved   int    // status by which the old name answers
 	pushing func() // called when a push begins
 	refused string // HTTP refusal of pushes
 }
@@ -313,7 +314,7 @@ func newHub(t *testing.T, bare string) *hub {
 	mux.HandleFunc("GET /api/v3/repos/acme/shop/pulls", h.list)
 	mux.HandleFunc("POST /api/v3/repos/acme/old/pulls", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", h.url+"/api/v3/repositories/42/pulls")
-		w.WriteHeader(http.StatusTemporaryRedirect)
+		w.WriteHeader(h.moved)
 	})
 	mux.HandleFunc("POST /api/v3/repositories/42/pulls", h.create)
 	mux.HandleFunc("/acme/old/", func(w http.ResponseWriter, r *http.Request) {
