@@ -53,4 +53,11 @@ type (
 	SignInLink                 = db.SignInLink
 	Source                     = db.Source
 	UsageLine                  = db.UsageLine
+	WebhooksAddDeliveryParams  = db.WebhooksAddDeliveryParams
+	WebhooksAddEventParams     = db.WebhooksAddEventParams
+	WebhooksClaimParams        = db.WebhooksClaimParams
+	WebhooksLockStatusRow      = db.WebhooksLockStatusRow
+	WebhooksReclaimParams      = db.WebhooksReclaimParams
+	WebhooksUpsertIssueParams  = db.WebhooksUpsertIssueParams
+	WebhooksUpsertIssueRow     = db.WebhooksUpsertIssueRow
 )
