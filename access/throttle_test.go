@@ -15,10 +15,18 @@ func TestABucketRefillsWithTimeUpToItsSize(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{
-		{0, true}, {0, true}, {0, true}, {0, false},
-		{1900 * time.Millisecond, false}, {2 * time.Second, true}, {2 * time.Second, false},
+		{0, true},
+		{0, true},
+		{0, true},
+		{0, false},
+		{1900 * time.Millisecond, false},
+		{2 * time.Second, true},
+		{2 * time.Second, false},
 		{time.Second, false}, // a clock that goes back gives nothing
-		{time.Hour, true}, {time.Hour, true}, {time.Hour, true}, {time.Hour, false},
+		{time.Hour, true},
+		{time.Hour, true},
+		{time.Hour, true},
+		{time.Hour, false},
 	} {
 		var got bool
 		if b, got = b.take(t0.Add(c.after), perSecond, size); got != c.want {

@@ -50,8 +50,11 @@ func newEventView(row store.Event) *eventView {
 		v.SeenAt = row.SeenAt
 	}
 	for _, f := range []struct{ key, name, value string }{
-		{"message", "Message", v.Message}, {"release", "Release", v.Release}, {"commit", "Commit", v.Commit},
-		{"environment", "Environment", v.Environment}, {"transaction", "Transaction", v.Transaction},
+		{"message", "Message", v.Message},
+		{"release", "Release", v.Release},
+		{"commit", "Commit", v.Commit},
+		{"environment", "Environment", v.Environment},
+		{"transaction", "Transaction", v.Transaction},
 	} {
 		if f.value != "" {
 			v.Facts = append(v.Facts, fact{f.name, f.value, v.Provenance[f.key]})

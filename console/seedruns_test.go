@@ -71,9 +71,14 @@ func (s seeder) steps(x *seeded, run errand.ID, from time.Time) {
 		count               int
 		ms                  int64
 	}{
-		{"read_file", "storefront/tax/rates.py", "ok", 96, 42}, {"search", "", "ok", 14, 310}, {"read_file", "storefront/checkout/totals.py", "ok", 210, 38},
-		{"read_file", "../../etc/passwd", "refused", 0, 2}, {"list_files", "storefront/tax", "ok", 12, 17}, {"read_file", "storefront/tax/tests/test_rates.py", "ok", 140, 40},
-		{"write_file", "storefront/tax/rates.py", "ok", 101, 65}, {"write_file", "storefront/tax/tests/test_rates.py", "error", 0, 12},
+		{"read_file", "storefront/tax/rates.py", "ok", 96, 42},
+		{"search", "", "ok", 14, 310},
+		{"read_file", "storefront/checkout/totals.py", "ok", 210, 38},
+		{"read_file", "../../etc/passwd", "refused", 0, 2},
+		{"list_files", "storefront/tax", "ok", 12, 17},
+		{"read_file", "storefront/tax/tests/test_rates.py", "ok", 140, 40},
+		{"write_file", "storefront/tax/rates.py", "ok", 101, 65},
+		{"write_file", "storefront/tax/tests/test_rates.py", "error", 0, 12},
 	} {
 		s.exec("INSERT INTO run_steps (run_id, seq, org_id, at, tool, path, outcome, count, duration_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
 			run, i+1, x.org, at, st.tool, st.path, st.outcome, st.count, st.ms)
@@ -101,13 +106,18 @@ func (s seeder) usage(x *seeded, run errand.ID, seq int, at time.Time, input, re
 func (s seeder) runs(x *seeded) {
 	const minute = time.Minute
 	whole := []move{
-		{errand.Queued, errand.TriggerCreated, 0}, {errand.Dispatching, errand.TriggerDispatchStarted, 420 * time.Millisecond},
-		{errand.Dispatched, errand.TriggerGitHubAccepted, 1100 * time.Millisecond}, {errand.Running, errand.TriggerRunStarted, 19 * time.Second},
-		{errand.Checking, errand.TriggerProposal, 94 * time.Second}, {errand.Publishing, errand.TriggerAdmitted, 96 * time.Second},
+		{errand.Queued, errand.TriggerCreated, 0},
+		{errand.Dispatching, errand.TriggerDispatchStarted, 420 * time.Millisecond},
+		{errand.Dispatched, errand.TriggerGitHubAccepted, 1100 * time.Millisecond},
+		{errand.Running, errand.TriggerRunStarted, 19 * time.Second},
+		{errand.Checking, errand.TriggerProposal, 94 * time.Second},
+		{errand.Publishing, errand.TriggerAdmitted, 96 * time.Second},
 		{errand.PROpened, errand.TriggerPullRequest, 101 * time.Second},
 	}
-	x.opened = s.run(x, runSeed{issue: x.crash, state: errand.PROpened, ago: 26 * time.Hour, took: 101 * time.Second, pr: 318,
-		summary: "rate_for() looked the region up with its country suffix, which the table does not have.\nIt now falls back to the language's default rate, and a test covers 'de-AT'."})
+	x.opened = s.run(x, runSeed{
+		issue: x.crash, state: errand.PROpened, ago: 26 * time.Hour, took: 101 * time.Second, pr: 318,
+		summary: "rate_for() looked the region up with its country suffix, which the table does not have.\nIt now falls back to the language's default rate, and a test covers 'de-AT'.",
+	})
 	t := s.at(26 * time.Hour)
 	s.history(x, x.opened, t, "", whole[:5]...)
 	s.journal(x.org, x.opened, "claim.verdict", t.Add(94*time.Second), map[string]any{

@@ -496,14 +496,19 @@ func (q *Queries) ConsoleRunsOfIssue(ctx context.Context, issueID errand.ID, max
 
 const consoleSummary = `-- name: ConsoleSummary :one
 
+WITH recent AS MATERIALIZED (SELECT id, state FROM runs WHERE org_id = errand_org() AND created_at >= $1),
+spent AS (
+  SELECT coalesce(sum(u.amount_pico), 0)::bigint AS amount_pico, coalesce(sum(u.unpriced), 0)::integer AS unpriced
+  FROM recent CROSS JOIN LATERAL (
+    SELECT sum(l.amount_pico) AS amount_pico, count(*) - count(l.amount_pico) AS unpriced FROM usage_lines l WHERE l.run_id = recent.id) u)
 SELECT
-  (SELECT count(*) FROM runs r WHERE r.org_id = errand_org() AND r.finished_at IS NULL) AS open_runs,
+  (SELECT count(*) FROM runs r WHERE r.org_id = errand_org()
+    AND r.state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')) AS open_runs,
   (SELECT count(*) FROM issues i WHERE i.org_id = errand_org() AND i.last_seen >= $1) AS issues_seen,
-  (SELECT count(*) FROM runs r WHERE r.org_id = errand_org() AND r.created_at >= $1) AS runs_started,
-  (SELECT count(*) FROM runs r WHERE r.org_id = errand_org() AND r.finished_at >= $1 AND r.state = 'pr_opened') AS pull_requests,
-  (SELECT coalesce(sum(u.amount_pico), 0)::bigint FROM usage_lines u JOIN runs r ON r.id = u.run_id WHERE r.org_id = errand_org() AND r.created_at >= $1) AS amount_pico,
-  (SELECT count(*) FROM usage_lines u JOIN runs r ON r.id = u.run_id
-   WHERE r.org_id = errand_org() AND r.created_at >= $1 AND u.amount_pico IS NULL)::integer AS unpriced
+  (SELECT count(*) FROM recent) AS runs_started,
+  (SELECT count(*) FROM recent WHERE recent.state = 'pr_opened') AS pull_requests,
+  spent.amount_pico, spent.unpriced
+FROM spent
 `
 
 type ConsoleSummaryRow struct {
@@ -517,6 +522,7 @@ type ConsoleSummaryRow struct {
 
 // What the console's pages read, and nothing else: no statement here writes. Rows that may be absent come as ” or 0 with
 // a text or a flag that tells them from real ones.
+// Each run's lines are looked up by its key: the planner would read all lines of all time.
 func (q *Queries) ConsoleSummary(ctx context.Context, since time.Time) (ConsoleSummaryRow, error) {
 	row := q.db.QueryRow(ctx, consoleSummary, since)
 	var i ConsoleSummaryRow
