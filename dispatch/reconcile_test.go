@@ -1,0 +1,211 @@
+package dispatch
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/errand-dev/errand"
+	"github.com/errand-dev/errand/github"
+	"github.com/errand-dev/errand/runs"
+)
+
+func TestWhatBecameOfASilentRun(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	jobs := func(n int) *int { return &n }
+	completed := func(conclusion string, n *int) func(*github.WorkflowRun) {
+		return func(r *github.WorkflowRun) { r.Status, r.Conclusion, r.Jobs = "completed", conclusion, n }
+	}
+	underWay := func(*github.WorkflowRun) {}
+	const never, silent = errand.ReasonNeverStarted, errand.ReasonSilent
+	for _, tt := range []struct {
+		says    string
+		started bool
+		after   time.Duration
+		github  func(*github.WorkflowRun) // nil = it cannot be asked
+		state   errand.RunState
+		reason  errand.Reason
+		cancels bool
+	}{
+		{"waiting for a machine", false, 3 * time.Minute, underWay, errand.Dispatched, "", false},
+		{"GitHub cannot be asked, and there is time", false, 29 * time.Minute, nil, errand.Dispatched, "", false},
+		{"no runner came in half an hour", false, 30 * time.Minute, underWay, errand.TimedOut, never, true},
+		{"nothing was heard at all in half an hour", false, 30 * time.Minute, nil, errand.TimedOut, never, true},
+		{"the workflow failed before its runner", false, 3 * time.Minute, completed("failure", jobs(1)), errand.Failed, errand.ReasonWorkflowFailed, false},
+		{"the workflow file is broken", false, 3 * time.Minute, completed("startup_failure", jobs(0)), errand.Failed, errand.ReasonStartupFailure, false},
+		{"it failed without a job", false, 3 * time.Minute, completed("failure", jobs(0)), errand.Failed, errand.ReasonStartupFailure, false},
+		{"it failed, and how many jobs it had is not known", false, 3 * time.Minute, completed("failure", nil), errand.Failed, errand.ReasonWorkflowFailed, false},
+		{"D2 cancelled before a runner was there", false, 3 * time.Minute, completed("cancelled", jobs(0)), errand.Cancelled, errand.ReasonWorkflowCancelled, false},
+		{"it ended well and never spoke", false, 3 * time.Minute, completed("success", jobs(1)), errand.Failed, silent, false},
+		{"running, and silent for a while", true, 5 * time.Minute, underWay, errand.Running, "", false},
+		{"running, silent, and GitHub cannot be asked", true, 25 * time.Minute, nil, errand.Running, "", false},
+		{"its machine died", true, 5 * time.Minute, completed("failure", jobs(1)), errand.Failed, silent, false},
+		{"it was cancelled on GitHub's page", true, 5 * time.Minute, completed("cancelled", jobs(1)), errand.Cancelled, errand.ReasonWorkflowCancelled, false},
+		{"it passed its time and goes on", true, 26 * time.Minute, underWay, errand.TimedOut, errand.ReasonDeadline, true},
+		{"it passed its time and GitHub cannot be asked", true, 26 * time.Minute, nil, errand.TimedOut, errand.ReasonDeadline, true},
+		{"it passed its time and was over by then", true, 26 * time.Minute, completed("failure", jobs(1)), errand.Failed, silent, false},
+	} {
+		run := w.queued()
+		w.dispatch(run.ID)
+		if tt.started {
+			w.sql("update runs set workflow_run_id = workflow_run_id where id = $1", run.ID)
+			w.started(run.ID)
+		}
+		w.pass(tt.after)
+		w.github.change(func() {
+			w.github.runErr = errors.New("no answer")
+			if tt.github != nil {
+				w.github.runErr = nil
+				tt.github(&w.github.runs[len(w.github.runs)-1])
+			}
+		})
+		before := w.jobs("cancel_workflow")
+		w.reconcile(run.ID)
+		r := w.stands(run.ID, tt.state, tt.reason)
+		if t.Failed() {
+			t.Fatalf("...when %s", tt.says)
+		}
+		if got := w.jobs("cancel_workflow") > before; got != tt.cancels {
+			t.Errorf("%s: GitHub is asked to cancel: %v", tt.says, got)
+		}
+		if !r.State.Ended() && !r.DeadlineAt.After(w.clock()) {
+			t.Errorf("%s: it is looked into at %s, and it is %s", tt.says, r.DeadlineAt, w.clock())
+		}
+		if r.DispatchAttempt != 1 {
+			t.Errorf("%s: it was started again", tt.says)
+		}
+		w.sql("update runs set created_at = created_at - interval '2 days'") // the cap is not what is tried here
+	}
+}
+
+func TestWhileARunnerReportsNobodyIsAsked(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	run := w.queued()
+	w.dispatch(run.ID)
+	w.started(run.ID)
+	w.pass(10 * time.Minute)
+	w.sql("update runs set heartbeat_at = $1", w.clock().Add(-time.Minute))
+	w.github.made(map[string]int{"dispatch": 1})
+	w.reconcile(run.ID)
+	if r := w.stands(run.ID, errand.Running, errand.ReasonNone); !r.DeadlineAt.Equal(w.clock().Add(time.Minute)) {
+		t.Errorf("looked into at %s", r.DeadlineAt)
+	}
+	w.github.made(map[string]int{})
+	w.pass(time.Minute) // two minutes of silence
+	w.reconcile(run.ID)
+	w.github.made(map[string]int{"run": 1})
+}
+
+func TestAWorkflowRunThatGitHubDidNotNameIsFoundByItsMark(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	run := w.queued()
+	w.github.script(func(start func() github.WorkflowRun) github.Dispatched {
+		start()
+		return github.Dispatched{Outcome: github.Accepted, Status: 204}
+	})
+	w.dispatch(run.ID)
+	if r := w.stands(run.ID, errand.Dispatched, errand.ReasonNone); r.WorkflowRunID != nil {
+		t.Errorf("%+v", r)
+	}
+	w.pass(3 * time.Minute)
+	w.reconcile(run.ID)
+	if r := w.run(run.ID); r.WorkflowRunID == nil || *r.WorkflowRunID != 1000 || r.WorkflowRunURL == "" {
+		t.Errorf("%+v", r)
+	}
+	w.github.made(map[string]int{"dispatch": 1, "find": 1, "run": 1})
+}
+
+func TestTheSweepFindsWhatIsDue(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	due := w.queued()
+	w.pass(runs.DispatchWithin)
+	w.queued() // not due
+	for range 2 {
+		_, err := w.d.sweep(t.Context(), errand.Sweep{})
+		must(t, err)
+	}
+	if n := w.count("select count(*) from river_job where kind = 'reconcile_run' and args->>'run' = $1", string(due.ID)); n != 1 || w.jobs("reconcile_run") != 1 {
+		t.Errorf("%d jobs for the due run, %d altogether", n, w.jobs("reconcile_run"))
+	}
+	w.pass(40 * 24 * time.Hour)
+	_, err := w.d.sweep(t.Context(), errand.Sweep{})
+	must(t, err)
+	day := w.clock().UTC().Format("20060102")
+	if n := w.count("select count(*) from pg_class where relname = 'deliveries_' || $1", day); n != 1 {
+		t.Errorf("no partition for %s", day)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for _, tt := range []struct {
+		says   string
+		bring  func(errand.ID)
+		code   errand.Code
+		state  errand.RunState
+		github bool
+	}{
+		{"a queued run", func(errand.ID) {}, "", errand.Cancelled, false},
+		{"a dispatched run", func(id errand.ID) { w.dispatch(id) }, "", errand.Cancelled, true},
+		{"a running run", func(id errand.ID) { w.dispatch(id); w.started(id) }, "", errand.Cancelled, true},
+		{"a run that is being started", func(id errand.ID) { w.github.script(lost); w.dispatch(id) }, errand.CodeConflict, errand.Dispatching, false},
+		{"a run that has ended", func(id errand.ID) { w.github.script(answers(github.RefMissing, 0)); w.dispatch(id) }, errand.CodeConflict, errand.Failed, false},
+	} {
+		run := w.queued()
+		tt.bring(run.ID)
+		before := w.jobs("cancel_workflow")
+		err := w.d.Cancel(t.Context(), w.org, run.ID, w.person)
+		if errand.CodeOf(err) != tt.code || w.run(run.ID).State != tt.state {
+			t.Errorf("%s: %v, and it is %s", tt.says, err, w.run(run.ID).State)
+		}
+		if got := w.jobs("cancel_workflow") > before; got != tt.github {
+			t.Errorf("%s: GitHub is asked to cancel: %v", tt.says, got)
+		}
+		audited := w.count("select count(*) from journal where kind = 'person.action' and subject = $1", run.ID)
+		if (audited == 1) != (tt.code == "") {
+			t.Errorf("%s: audited %d times", tt.says, audited)
+		}
+	}
+	run := w.queued()
+	if err := w.d.Cancel(t.Context(), w.Org(t, "other"), run.ID, w.person); errand.CodeOf(err) != errand.CodeNotFound {
+		t.Errorf("another organisation's run: %v", err)
+	}
+}
+
+func TestGitHubsCancellationIsBestEffort(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	failure := func(o github.Outcome) error {
+		return &github.Error{Call: github.CallCancel, Finding: github.Finding{Outcome: o, RetryAfter: time.Minute}}
+	}
+	for _, tt := range []struct {
+		says   string
+		answer error
+		later  time.Duration
+		again  time.Duration
+	}{
+		{"accepted", nil, 0, 0},
+		{"it is over already", failure(github.Conflict), 0, 0},
+		{"it is not there", failure(github.NotFound), 0, 0},
+		{"a limit", failure(github.RateSecondary), 0, time.Minute},
+		{"a limit, long after", failure(github.RateSecondary), time.Hour, 0},
+	} {
+		run := w.queued()
+		w.dispatch(run.ID)
+		must(t, w.d.Cancel(t.Context(), w.org, run.ID, w.person))
+		w.pass(tt.later)
+		w.github.change(func() { w.github.stop = tt.answer })
+		w.github.made(map[string]int{"dispatch": 1})
+		again, err := w.d.cancelWorkflow(t.Context(), errand.CancelWorkflow{Org: w.org, Run: run.ID})
+		if err != nil || again != tt.again {
+			t.Errorf("%s: again in %s, %v", tt.says, again, err)
+		}
+		w.github.made(map[string]int{"cancel": 1})
+		w.stands(run.ID, errand.Cancelled, errand.ReasonCancelledByPerson)
+	}
+}
