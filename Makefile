@@ -12,8 +12,8 @@ help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build errand and errand-runner into .bin/.
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/errand ./cmd/errand
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/errand-runner ./cmd/errand-runner
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/errand ./cmd/errand
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/errand-runner ./cmd/errand-runner
 
 demo: build ## An error becomes a pull request, on this machine alone (ARGS=--once ends after the first).
 	@$(BIN)/errand demo $(ARGS)

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/errand-dev/errand"
+	"github.com/errand-dev/errand/access"
+	"github.com/errand-dev/errand/dispatch"
+	"github.com/errand-dev/errand/github"
+	"github.com/errand-dev/errand/runs"
+	"github.com/errand-dev/errand/scrub"
+	"github.com/errand-dev/errand/store"
+	"github.com/errand-dev/errand/transitions"
+	"github.com/errand-dev/errand/webhooks"
+)
+
+// adminCmd is what an operator does from a shell on the server's machine; whoever can read its database and secret key
+// may do all of it. It joins the embedded PostgreSQL of a running server, or starts it for the length of the command.
+type adminCmd struct {
+	SignInLink adminSignInLink `cmd:"" help:"Print a link that signs an owner in once, within 15 minutes."`
+	Connect    adminConnect    `cmd:"" help:"Bind a GitHub installation to an organisation and take up its repositories."`
+	Source     struct {
+		Add adminSourceAdd `cmd:"" help:"Add a source of errors; prints its address and, once, a generated secret."`
+	} `cmd:"" help:"Sources of errors."`
+	Mapping struct {
+		Add  adminMappingAdd  `cmd:"" help:"Add a rule that says which repository an error belongs to."`
+		List adminMappingList `cmd:"" help:"List the rules, in their order."`
+	} `cmd:"" help:"Which repository an error belongs to."`
+	Mode adminMode `cmd:"" help:"Set an organisation to active, observe (decide, start nothing) or paused."`
+}
+
+type orgFlags struct {
+	Org string `name:"org" env:"ERRAND_ORGANISATION" default:"default" placeholder:"SLUG" help:"The organisation."`
+	databaseFlags
+}
+
+// within runs fn for the organisation on an open database.
+func (f orgFlags) within(ctx context.Context, fn func(db *database, org errand.ID) error) error {
+	db, err := f.open(ctx, slog.New(slog.DiscardHandler), true)
+	if err != nil {
+		return err
+	}
+	org, err := db.LookupOrganisation(ctx, f.Org)
+	if errand.CodeOf(err) == errand.CodeNotFound {
+		err = errand.Invalid("--org", "there is no organisation %q: `errand serve` makes the first one", f.Org)
+	}
+	if err == nil {
+		err = fn(db, org)
+	}
+	return errors.Join(err, db.close())
+}
+
+type adminSignInLink struct {
+	PublicURL string `name:"public-url" env:"ERRAND_PUBLIC_URL" placeholder:"URL" help:"Address of the server."`
+	orgFlags
+}
+
+func (c adminSignInLink) Run(ctx context.Context) error {
+	base, err := publicURL(c.PublicURL)
+	if err != nil {
+		return err
+	}
+	return c.within(ctx, func(db *database, org errand.ID) error {
+		a, err := access.New(access.Config{Store: db.Store, Clock: time.Now, PublicURL: base, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		var members []store.ListMembersRow
+		err = db.InTx(ctx, org, func(tx *store.Tx) error { members, err = tx.ListMembers(ctx); return err })
+		if err != nil {
+			return err
+		}
+		for _, m := range members {
+			if m.Role != "owner" {
+				continue
+			}
+			link, err := a.NewSignInLink(ctx, org, m.ID)
+			if err == nil {
+				fmt.Println(link)
+			}
+			return err
+		}
+		return errand.Invalid("--org", "%q has no owner", c.Org)
+	})
+}
+
+type adminConnect struct {
+	Installation int64 `name:"installation" required:"" placeholder:"ID" help:"Number of the installation: the last part of its settings page's address."`
+	githubFlags
+	orgFlags
+}
+
+func (c adminConnect) Run(ctx context.Context) error {
+	key, err := c.privateKey()
+	if err != nil {
+		return err
+	}
+	gh, err := github.New(github.Config{AppID: c.GitHubAppID, PrivateKey: key, BaseURL: c.GitHubAPIURL})
+	if err != nil {
+		return err
+	}
+	return c.within(ctx, func(db *database, org errand.ID) error {
+		d, err := setUpOnly(db, gh)
+		if err != nil {
+			return err
+		}
+		repos, err := d.Connect(ctx, org, c.Installation)
+		for _, r := range repos {
+			fmt.Printf("%s/%s (default branch %s)\n", r.Owner, r.Name, r.DefaultBranch)
+		}
+		return err
+	})
+}
+
+// setUpOnly is dispatch without what starts runs.
+func setUpOnly(db *database, gh *github.App) (*dispatch.Dispatch, error) {
+	policy, err := transitions.RunPolicy()
+	if err != nil {
+		return nil, err
+	}
+	return dispatch.New(dispatch.Config{
+		Store: db.Store, Runs: runs.New(policy, time.Now), GitHub: gh, Tickets: noTickets{}, Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+type noTickets struct{}
+
+func (noTickets) Ticket(errand.ID, int, time.Time) (string, error) {
+	return "", errors.New("an admin command starts no run")
+}
+
+type adminSourceAdd struct {
+	Kind       string `name:"kind" required:"" enum:"sentry,generic" help:"${enum}."`
+	Name       string `name:"name" required:"" help:"What people call it."`
+	SecretFile string `name:"secret-file" placeholder:"FILE" help:"File of the secret that the tracker signs with (Sentry: the integration's Client Secret); - reads standard input. Empty: one is generated, where the kind allows it."`
+	PublicURL  string `name:"public-url" env:"ERRAND_PUBLIC_URL" placeholder:"URL" help:"Address of the server."`
+	secretFlags
+	orgFlags
+}
+
+func (c adminSourceAdd) Run(ctx context.Context) error {
+	base, err := publicURL(c.PublicURL)
+	if err != nil {
+		return err
+	}
+	master, previous, err := c.masters()
+	if err != nil {
+		return err
+	}
+	secret, err := readSecret(c.SecretFile)
+	if err != nil {
+		return err
+	}
+	sealer, err := newSealer(appConfig{Master: master, PreviousMasters: previous})
+	if err != nil {
+		return err
+	}
+	return c.within(ctx, func(db *database, org errand.ID) error {
+		hooks, err := webhooks.New(webhooks.Config{Store: db.Store, Sealer: sealer, Scrubber: scrub.New(), Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		src, err := hooks.CreateSource(ctx, org, webhooks.NewSource{Kind: c.Kind, Name: c.Name, Secret: secret})
+		if err != nil {
+			return err
+		}
+		fmt.Printf("address: %s%s\n", base, src.Path)
+		if secret == "" {
+			fmt.Printf("secret (shown this once): %s\n", src.Secret)
+		}
+		return nil
+	})
+}
+
+func readSecret(file string) (string, error) {
+	var b []byte
+	var err error
+	switch file {
+	case "":
+		return "", nil
+	case "-":
+		b, err = io.ReadAll(io.LimitReader(os.Stdin, 4096))
+	default:
+		b, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return "", errand.Invalid("--secret-file", "cannot be read: %v", err)
+	}
+	if s := strings.TrimSpace(string(b)); s != "" {
+		return s, nil
+	}
+	return "", errand.Invalid("--secret-file", "%s is empty", file)
+}
+
+type adminMappingAdd struct {
+	Repository   string `name:"repository" required:"" placeholder:"OWNER/NAME" help:"Where such errors are mended."`
+	StackRoot    string `name:"stack-root" placeholder:"PREFIX" help:"Prefix of the stack's paths, such as /app or app:///."`
+	SourceRoot   string `name:"source-root" placeholder:"PATH" help:"What it stands for in the repository; empty: its root."`
+	ModulePrefix string `name:"module-prefix" placeholder:"PREFIX" help:"For stacks without folders (Java, .NET): prefix of the module."`
+	Project      string `name:"project" help:"Only errors of this project of the tracker."`
+	Platform     string `name:"platform" help:"Only errors of this platform."`
+	Environment  string `name:"environment" help:"Only errors of this environment."`
+	Workflow     string `name:"workflow" default:"errand.yml" help:"File in .github/workflows."`
+	Ref          string `name:"ref" help:"Branch to fix; empty: the default branch."`
+	BaseDir      string `name:"base-dir" help:"Part of a monorepo; empty: the whole."`
+	orgFlags
+}
+
+func (c adminMappingAdd) Run(ctx context.Context) error {
+	return c.within(ctx, func(db *database, org errand.ID) error {
+		repo, err := findRepository(ctx, db, org, c.Repository)
+		if err != nil {
+			return err
+		}
+		d, err := setUpOnly(db, nil)
+		if err != nil {
+			return err
+		}
+		return d.AddMapping(ctx, org, dispatch.NewMapping{
+			Repository: repo, StackRoot: c.StackRoot, SourceRoot: c.SourceRoot, ModulePrefix: c.ModulePrefix, Project: c.Project,
+			Platform: c.Platform, Environment: c.Environment, WorkflowFile: c.Workflow, Ref: c.Ref, BaseDir: c.BaseDir,
+		})
+	})
+}
+
+func findRepository(ctx context.Context, db *database, org errand.ID, fullName string) (errand.ID, error) {
+	var known []string
+	var found errand.ID
+	err := db.InTx(ctx, org, func(tx *store.Tx) error {
+		repos, err := tx.ListRepositories(ctx)
+		for _, r := range repos {
+			known = append(known, r.Owner+"/"+r.Name)
+			if strings.EqualFold(r.Owner+"/"+r.Name, fullName) {
+				found = r.ID
+			}
+		}
+		return err
+	})
+	if err == nil && found == "" {
+		err = errand.Invalid("--repository", "%q is not connected (connected: %s): run `errand admin connect`", fullName, strings.Join(known, ", "))
+	}
+	return found, err
+}
+
+type adminMappingList struct{ orgFlags }
+
+func (c adminMappingList) Run(ctx context.Context) error {
+	return c.within(ctx, func(db *database, org errand.ID) error {
+		return db.InTx(ctx, org, func(tx *store.Tx) error {
+			rules, err := tx.ListMappings(ctx)
+			if err != nil {
+				return err
+			}
+			for _, r := range rules {
+				repo, err := tx.GetRepository(ctx, r.RepositoryID)
+				if err != nil {
+					return err
+				}
+				fmt.Printf("%d  %s/%s  stack root %q -> %q  module %q  project %q  platform %q  environment %q  %s\n",
+					r.Position, repo.Owner, repo.Name, r.StackRoot, r.SourceRoot, r.ModulePrefix, r.Project, r.Platform, r.Environment, r.WorkflowFile)
+			}
+			return nil
+		})
+	})
+}
+
+type adminMode struct {
+	Mode string `arg:"" enum:"active,observe,paused" help:"${enum}."`
+	orgFlags
+}
+
+func (c adminMode) Run(ctx context.Context) error {
+	return c.within(ctx, func(db *database, org errand.ID) error {
+		return db.InTx(ctx, org, func(tx *store.Tx) error { _, err := tx.SetOrganisationMode(ctx, c.Mode); return err })
+	})
+}

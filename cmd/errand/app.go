@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/riverqueue/river"
+
+	"github.com/errand-dev/errand"
+	"github.com/errand-dev/errand/access"
+	"github.com/errand-dev/errand/console"
+	"github.com/errand-dev/errand/dispatch"
+	"github.com/errand-dev/errand/github"
+	"github.com/errand-dev/errand/pricing"
+	"github.com/errand-dev/errand/runnerapi"
+	"github.com/errand-dev/errand/runs"
+	"github.com/errand-dev/errand/runtoken"
+	"github.com/errand-dev/errand/scrub"
+	"github.com/errand-dev/errand/server"
+	"github.com/errand-dev/errand/store"
+	"github.com/errand-dev/errand/transitions"
+	"github.com/errand-dev/errand/webhooks"
+)
+
+// appConfig is everything that differs between serving for real and the demo.
+type appConfig struct {
+	Log             *slog.Logger
+	PublicURL       string
+	Master          []byte // the secret key
+	PreviousMasters [][]byte
+	GitHub          github.Config
+	TrustedProxies  []*net.IPNet
+	SearchFor       time.Duration // how long an unclear dispatch is searched for; 0 = the default
+}
+
+// app is the control plane, wired and not yet running.
+type app struct {
+	log      *slog.Logger
+	db       *database
+	metrics  *prometheus.Registry
+	handler  http.Handler
+	workers  *river.Workers
+	runs     *runs.Runs
+	dispatch *dispatch.Dispatch
+	hooks    *webhooks.Webhooks
+	access   *access.Access
+	ready    *readiness
+}
+
+// newApp wires the service, top to bottom: this function is its map.
+func newApp(db *database, cfg appConfig) (*app, error) {
+	clock := errand.Clock(time.Now)
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	// Keys: one secret, one key a purpose.
+	sealer, err := newSealer(cfg)
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := newTokenKeys(cfg)
+	if err != nil {
+		return nil, err
+	}
+
+	// What stands alone: the policy of a run's life, the prices, the scrubber, GitHub.
+	policy, err := transitions.RunPolicy()
+	if err != nil {
+		return nil, err
+	}
+	prices, err := pricing.Shipped()
+	if err != nil {
+		return nil, err
+	}
+	gh, err := github.New(cfg.GitHub)
+	if err != nil {
+		return nil, err
+	}
+	lives := runs.New(policy, clock)
+
+	// Features.
+	hooks, err := webhooks.New(webhooks.Config{
+		Store: db.Store, Sealer: sealer, Scrubber: scrub.New(), Clock: clock, Logger: cfg.Log, Metrics: metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	disp, err := dispatch.New(dispatch.Config{
+		Store: db.Store, Runs: lives, GitHub: gh, Tickets: tokens, Clock: clock, Logger: cfg.Log, Metrics: metrics, SearchFor: cfg.SearchFor,
+	})
+	if err != nil {
+		return nil, err
+	}
+	own, err := runnerapi.New(runnerapi.Config{
+		Store: db.Store, Runs: lives, Keys: tokens, Catalogue: prices, PublicURL: cfg.PublicURL,
+		Problem: func(err error) error { return server.ToProblem(err) }, Clock: clock, Logger: cfg.Log, Metrics: metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	people, err := access.New(access.Config{Store: db.Store, Clock: clock, PublicURL: cfg.PublicURL, Logger: cfg.Log})
+	if err != nil {
+		return nil, err
+	}
+
+	// Faces, and the server that carries them.
+	pages, err := console.New(console.Config{Store: db.Store, Access: people, Actions: disp, Clock: clock, Logger: cfg.Log, Version: version})
+	if err != nil {
+		return nil, err
+	}
+	a := &app{log: cfg.Log, db: db, metrics: metrics, runs: lives, dispatch: disp, hooks: hooks, access: people, ready: &readiness{db: db}, workers: river.NewWorkers()}
+	disp.AddWorkers(a.workers)
+	a.handler = server.New(server.Config{
+		Log: cfg.Log, Clock: clock, Version: version, Metrics: metrics, Ready: a.ready.check,
+		Pages: []server.Mounter{hooks, pages}, Operations: []server.Registrar{own}, TrustedProxies: cfg.TrustedProxies,
+	})
+	return a, nil
+}
+
+func newSealer(cfg appConfig) (*store.Sealer, error) {
+	var old [][]byte
+	for _, m := range cfg.PreviousMasters {
+		old = append(old, derived(m, "seal"))
+	}
+	return store.NewSealer(derived(cfg.Master, "seal"), old...)
+}
+
+func newTokenKeys(cfg appConfig) (*runtoken.Keys, error) {
+	var old []runtoken.Key
+	for _, m := range cfg.PreviousMasters {
+		old = append(old, derived(m, "run tokens"))
+	}
+	return runtoken.NewKeys(derived(cfg.Master, "run tokens"), old...)
+}
+
+// serve answers on the listener and works jobs until ctx ends; then it takes no more, finishes what is under way, and
+// returns nil. A database that goes away for good is an error.
+func (a *app) serve(ctx context.Context, listener net.Listener) (err error) {
+	stopJobs, err := a.db.Work(context.WithoutCancel(ctx), store.WorkConfig{
+		Workers: a.workers, MaxWorkers: 20, SweepEvery: 15 * time.Second, OnDiscard: a.dispatch.OnDiscard,
+	})
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{
+		Handler: a.handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(listener) }()
+	a.ready.set(true)
+
+	var cause error
+	select {
+	case <-ctx.Done():
+	case cause = <-served:
+	case <-a.db.gone():
+		cause = errors.New("the embedded PostgreSQL ended; the log holds its last words")
+	}
+	a.ready.set(false)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	if err := srv.Shutdown(stop); err != nil {
+		cause = errors.Join(cause, fmt.Errorf("finish the requests under way: %w", err))
+	}
+	if err := stopJobs(stop); err != nil && cause == nil {
+		cause = fmt.Errorf("finish the jobs under way: %w", err)
+	}
+	return cause
+}

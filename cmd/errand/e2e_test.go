@@ -1,0 +1,650 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/errand-dev/errand"
+	"github.com/errand-dev/errand/store"
+	"github.com/errand-dev/errand/store/pgembed"
+)
+
+// The tests of this file drive the built programs from outside, as an operator, a tracker and GitHub would.
+
+var built struct{ errand, runner string }
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "errand-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	built.errand, built.runner = filepath.Join(dir, "errand"), filepath.Join(dir, "errand-runner")
+	code := 1
+	for out, pkg := range map[string]string{built.errand: ".", built.runner: "../errand-runner"} {
+		cmd := exec.Command("go", "build", "-o", out, pkg)
+		cmd.Stderr = os.Stderr
+		if err = cmd.Run(); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// gate is an address that stays while what stands behind it comes and goes, and where a test can step in.
+type gate struct {
+	*httptest.Server
+	target atomic.Pointer[url.URL]
+	mu     sync.Mutex
+	before func(*http.Request) (cut bool)
+	after  func(*http.Response) (cut bool)
+}
+
+var errCut = errors.New("cut")
+
+func newGate(t *testing.T) *gate {
+	g := &gate{}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(g.target.Load()); r.Out.Host = r.In.Host },
+		ModifyResponse: func(resp *http.Response) error {
+			g.mu.Lock()
+			after := g.after
+			g.mu.Unlock()
+			if after != nil && after(resp) {
+				return errCut
+			}
+			return nil
+		},
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		ErrorLog:     slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	}
+	g.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.mu.Lock()
+		before := g.before
+		g.mu.Unlock()
+		if before != nil && before(r) || g.target.Load() == nil {
+			panic(http.ErrAbortHandler)
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	g.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	g.Start()
+	t.Cleanup(g.Close)
+	return g
+}
+
+func (g *gate) to(t *testing.T, address string) {
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.target.Store(u)
+}
+
+func (g *gate) stepIn(before func(*http.Request) bool, after func(*http.Response) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.before, g.after = before, after
+}
+
+// house is one deployment: the world, and the control plane as a process of its own.
+type house struct {
+	t      *testing.T
+	dir    string
+	world  *world
+	shop   *shop
+	public *gate // the control plane's address
+	github *gate // GitHub's, as the control plane knows it
+	env    []string
+	listen string
+	hook   string
+	secret string
+
+	mu   sync.Mutex
+	proc *exec.Cmd
+	done chan struct{}
+	log  lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	ctx := context.Background()
+	// Not t.TempDir: as root the embedded PostgreSQL runs as another user, who could not reach below it.
+	dir, err := os.MkdirTemp("", "errand-house-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	h := &house{t: t, dir: dir, public: newGate(t), github: newGate(t), listen: freePort(t), secret: strings.Repeat("c0ffee", 8)}
+	if h.shop, err = newShop(ctx, filepath.Join(dir, "shop")); err != nil {
+		t.Fatal(err)
+	}
+	if h.world, err = startWorld(ctx, dir, built.runner, slog.New(slog.DiscardHandler), scenarioFile); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.world.close() })
+	if err := h.world.addShop(ctx, h.public.URL); err != nil {
+		t.Fatal(err)
+	}
+	h.public.to(t, "http://"+h.listen)
+	h.github.to(t, h.world.sim.URL())
+	keyFile := filepath.Join(dir, "app.pem")
+	if err := os.WriteFile(keyFile, h.world.sim.PrivateKey(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.env = append(withoutErrand(os.Environ()),
+		"ERRAND_PUBLIC_URL="+h.public.URL, "ERRAND_LISTEN="+h.listen, "ERRAND_METRICS_LISTEN=", "ERRAND_LOG_LEVEL=debug",
+		"ERRAND_DATA_DIR="+filepath.Join(dir, "data"), "ERRAND_SECRET_KEY="+base64.StdEncoding.EncodeToString(randomBytes(32)),
+		fmt.Sprintf("ERRAND_GITHUB_APP_ID=%d", h.world.sim.AppID()), "ERRAND_GITHUB_PRIVATE_KEY_FILE="+keyFile,
+		"ERRAND_GITHUB_API_URL="+h.github.URL+"/api/v3")
+	h.start()
+	t.Cleanup(h.kill)
+	h.admin("connect", "--installation", fmt.Sprint(demoInstallation))
+	secretFile := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secretFile, []byte(h.secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := h.admin("source", "add", "--kind", "sentry", "--name", "Sentry", "--secret-file", secretFile)
+	h.hook = strings.TrimSpace(strings.TrimPrefix(out, "address:"))
+	h.admin("mapping", "add", "--repository", demoOwner+"/"+demoRepo, "--stack-root", h.shop.stackRoot())
+	return h
+}
+
+func withoutErrand(env []string) []string {
+	var out []string
+	for _, e := range env {
+		if !strings.HasPrefix(e, "ERRAND_") {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// start starts `errand serve` and returns when it is ready.
+func (h *house) start() {
+	h.t.Helper()
+	cmd := exec.Command(built.errand, "serve")
+	cmd.Env, cmd.Stdout, cmd.Stderr = h.env, &h.log, &h.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	h.mu.Lock()
+	h.proc, h.done = cmd, done
+	h.mu.Unlock()
+	go func() { _ = cmd.Wait(); close(done) }()
+	h.await("the server to be ready", func() bool {
+		select {
+		case <-done:
+			h.t.Fatalf("errand serve ended:\n%s", h.log.String())
+		default:
+		}
+		return (healthCmd{URL: "http://" + h.listen + "/readyz"}).ask(context.Background()) == nil
+	})
+}
+
+// kill is kill -9, and waits until the process is gone.
+func (h *house) kill() {
+	h.mu.Lock()
+	cmd, done := h.proc, h.done
+	h.mu.Unlock()
+	_ = cmd.Process.Kill()
+	<-done
+}
+
+func (h *house) await(what string, ok func() bool) {
+	h.t.Helper()
+	deadline := time.Now().Add(90 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			h.t.Fatalf("waited in vain for %s\n%v\n%s", what, h.world.explain(), tail(h.log.String(), 6000))
+		}
+		time.Sleep(20 * time.Millisecond) // between looks; the deadline above bounds them
+	}
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "..." + s[len(s)-n:]
+	}
+	return s
+}
+
+func (h *house) admin(args ...string) string {
+	h.t.Helper()
+	cmd := exec.Command(built.errand, append([]string{"admin"}, args...)...)
+	cmd.Env = h.env
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		h.t.Fatalf("errand admin %v: %v\n%s%s", args, err, out, stderr.Bytes())
+	}
+	return string(out)
+}
+
+func (h *house) crash() []byte {
+	h.t.Helper()
+	c, err := h.shop.crash(context.Background())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return sentryAlert(c, time.Now())
+}
+
+func (h *house) deliver(body []byte) (status int, answer map[string]string) {
+	h.t.Helper()
+	status, text, err := postSentry(context.Background(), h.hook, h.secret, body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
+		h.t.Fatalf("%d %s: %v", status, text, err)
+	}
+	return status, answer
+}
+
+// runs reads the runs from the database of the running server, as its runtime role.
+func (h *house) runs() []store.Run {
+	var list []store.Run
+	url, ok := pgembed.Running(filepath.Join(h.dir, "data", "postgres"), pgembed.Database, pgembed.Superuser)
+	if !ok {
+		return nil
+	}
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil // starting or stopping
+	}
+	defer conn.Close(ctx)
+	rows, err := conn.Query(ctx, "select id, state, reason, detail, pr_url, branch from runs order by created_at")
+	if err != nil {
+		return nil
+	}
+	for rows.Next() {
+		var r store.Run
+		if err := rows.Scan(&r.ID, &r.State, &r.Reason, &r.Detail, &r.PRURL, &r.Branch); err != nil {
+			h.t.Fatal(err)
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// oneRunOnePullRequest waits for the end and holds that exactly one of each took effect.
+func (h *house) oneRunOnePullRequest() {
+	h.t.Helper()
+	var list []store.Run
+	h.await("the run to end", func() bool {
+		list = h.runs()
+		return len(list) > 0 && list[len(list)-1].State.Ended()
+	})
+	if len(list) != 1 || list[0].State != errand.PROpened {
+		h.t.Fatalf("runs: %+v\n%v\n%s", list, h.world.explain(), tail(h.log.String(), 6000))
+	}
+	prs := h.world.sim.PullRequests()
+	if len(prs) != 1 || prs[0].URL != list[0].PRURL || prs[0].Head != list[0].Branch {
+		h.t.Errorf("pull requests %+v; the run says %s on %s", prs, list[0].PRURL, list[0].Branch)
+	}
+	if runs := h.world.sim.Runs(); len(runs) != 1 {
+		h.t.Errorf("GitHub started %d workflow runs, want one: %+v", len(runs), runs)
+	}
+	if v := h.world.violations(); len(v) > 0 {
+		h.t.Errorf("violations: %v", v)
+	}
+}
+
+// kill -9 at each point where something has been promised and not yet written down everywhere.
+func TestKillNineAtEachPointLosesNothingAndDoesNothingTwice(t *testing.T) {
+	t.Parallel()
+	isDispatch := func(r *http.Request) bool {
+		return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/dispatches")
+	}
+	for _, point := range []struct {
+		name string
+		arm  func(h *house, kill func())
+		now  bool // kill as soon as the delivery is answered
+	}{
+		{name: "after the delivery's commit", now: true, arm: func(h *house, _ func()) {
+			// Nothing reaches GitHub before the kill, so that it is this point and no later one.
+			h.github.stepIn(func(*http.Request) bool { return true }, nil)
+		}},
+		{name: "in dispatching, before GitHub accepted", arm: func(h *house, kill func()) {
+			h.github.stepIn(func(r *http.Request) bool {
+				if isDispatch(r) {
+					kill()
+					return true
+				}
+				return false
+			}, nil)
+		}},
+		{name: "in dispatching, after GitHub accepted", arm: func(h *house, kill func()) {
+			h.github.stepIn(nil, func(resp *http.Response) bool {
+				if isDispatch(resp.Request) {
+					kill()
+					return true
+				}
+				return false
+			})
+		}},
+		{name: "after the exchange, its answer lost", arm: func(h *house, kill func()) {
+			h.public.stepIn(nil, func(resp *http.Response) bool {
+				if strings.HasSuffix(resp.Request.URL.Path, "/runner/v1/exchange") {
+					kill()
+					return true
+				}
+				return false
+			})
+		}},
+		{name: "after the pull request, before its result", arm: func(h *house, kill func()) {
+			h.public.stepIn(func(r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, "/runner/v1/result") {
+					kill()
+					return true
+				}
+				return false
+			}, nil)
+		}},
+	} {
+		t.Run(point.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			killed := make(chan struct{})
+			var once sync.Once
+			kill := func() { once.Do(func() { h.kill(); close(killed) }) }
+			point.arm(h, kill)
+			body := h.crash()
+			if status, answer := h.deliver(body); status != http.StatusAccepted || answer["outcome"] != "accepted" {
+				t.Fatalf("the delivery: %d %v", status, answer)
+			}
+			if point.now {
+				kill()
+			}
+			select {
+			case <-killed:
+			case <-time.After(60 * time.Second):
+				t.Fatalf("the point was never reached\n%v\n%s", h.world.explain(), tail(h.log.String(), 6000))
+			}
+			h.github.stepIn(nil, nil)
+			h.public.stepIn(nil, nil)
+			h.start()
+			h.oneRunOnePullRequest()
+			if status, answer := h.deliver(body); status != http.StatusAccepted || answer["outcome"] != "duplicate" {
+				t.Errorf("the same delivery after the restart: %d %v", status, answer)
+			}
+		})
+	}
+}
+
+// After a whole run no line of the sample's source stands anywhere in the control plane's database.
+func TestTheControlPlaneKeepsNoSourceLine(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	body := h.crash()
+	lines, err := sourceLines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) < 40 || !bytes.Contains(body, []byte("return (shipping + parcels - 1) / parcels")) || !bytes.Contains(body, []byte("gift card for Robin")) {
+		t.Fatalf("%d lines: the delivery must hold source lines and variables, or this test shows nothing", len(lines))
+	}
+	h.deliver(body)
+	h.oneRunOnePullRequest()
+	dump, rows := h.dump()
+	if rows < 20 || !strings.Contains(dump, "integer divide by zero") {
+		t.Fatalf("dumped %d rows: not the database of this run", rows)
+	}
+	for _, line := range append(lines, "gift card for Robin", "robin@example.com", "203.0.113.9") {
+		if strings.Contains(dump, line) {
+			t.Errorf("the database holds %q", line)
+		}
+	}
+}
+
+// dump is every row of every table as text, read by the superuser.
+func (h *house) dump() (text string, rows int) {
+	h.t.Helper()
+	ctx := context.Background()
+	address, ok := pgembed.Running(filepath.Join(h.dir, "data", "postgres"), pgembed.Database, pgembed.Superuser)
+	if !ok {
+		h.t.Fatal("the database is not running")
+	}
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	r, err := conn.Query(ctx, "select schemaname || '.' || tablename from pg_tables where schemaname not in ('pg_catalog', 'information_schema')")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(r, pgx.RowTo[string])
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, table := range tables {
+		r, err := conn.Query(ctx, "select t::text from "+table+" t")
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		all, err := pgx.CollectRows(r, pgx.RowTo[string])
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, row := range all {
+			b.WriteString(row + "\n")
+			rows++
+		}
+	}
+	return b.String(), rows
+}
+
+// The same delivery, fifty times at once, through the real server.
+func TestFiftyDeliveriesAtOnceMakeOneIssueAndOneRun(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	body := h.crash()
+	var wg sync.WaitGroup
+	outcomes := make([]string, 50)
+	for i := range outcomes {
+		wg.Go(func() {
+			_, text, err := postSentry(context.Background(), h.hook, h.secret, body)
+			var answer map[string]string
+			if err == nil {
+				err = json.Unmarshal([]byte(text), &answer)
+			}
+			if err != nil {
+				answer = map[string]string{"outcome": err.Error() + " " + text}
+			}
+			outcomes[i] = answer["outcome"]
+		})
+	}
+	wg.Wait()
+	count := map[string]int{}
+	for _, o := range outcomes {
+		count[o]++
+	}
+	if count["accepted"] != 1 || count["duplicate"] != 49 {
+		t.Errorf("outcomes %v, want one accepted and 49 duplicates", count)
+	}
+	h.oneRunOnePullRequest()
+}
+
+func TestDemoOnceEndsWithOneJSONObject(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(built.errand, "demo", "--once", "--runner", built.runner)
+	cmd.Env = withoutErrand(os.Environ())
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, out, stderr.Bytes())
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	dec := json.NewDecoder(strings.NewReader(lines[len(lines)-1]))
+	dec.DisallowUnknownFields()
+	var s summary
+	if err := dec.Decode(&s); err != nil {
+		t.Fatalf("%s: %v", lines[len(lines)-1], err)
+	}
+	if s.State != errand.PROpened || s.Run == "" || s.Issue == "" || s.PullRequest == "" || !strings.HasPrefix(s.Branch, "errand/") ||
+		len(s.Files) != 1 || s.Tokens["input"] == 0 || s.Tokens["output"] == 0 || s.CostUSD == nil || *s.CostUSD == "0.0000" || s.DurationMS <= 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// An interrupted demo leaves neither a folder nor a process.
+func TestAnInterruptedDemoLeavesNothing(t *testing.T) {
+	t.Parallel()
+	tmp, err := os.MkdirTemp("", "errand-demo-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(tmp, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(tmp) })
+	cmd := exec.Command(built.errand, "demo", "--runner", built.runner)
+	cmd.Env = append(withoutErrand(os.Environ()), "TMPDIR="+tmp)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	link := make(chan string, 1)
+	go func() {
+		var seen []byte
+		buf := make([]byte, 4096)
+		for {
+			n, err := out.Read(buf)
+			seen = append(seen, buf[:n]...)
+			if bytes.Contains(seen, []byte("/sign-in?token=")) || err != nil {
+				link <- string(seen)
+				_, _ = io.Copy(io.Discard, out)
+				return
+			}
+		}
+	}()
+	select {
+	case text := <-link:
+		if !strings.Contains(text, "/sign-in?token=") {
+			t.Errorf("no sign-in link:\n%s", text)
+		}
+	case <-time.After(90 * time.Second):
+		t.Error("no sign-in link in time")
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("an interrupted demo ends with %v, want success", err)
+	}
+	left, err := os.ReadDir(tmp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range left {
+		if e.Name() != "go-build" && !strings.HasPrefix(e.Name(), "go-build") {
+			t.Errorf("left behind: %s", e.Name())
+		}
+	}
+}
+
+func TestServeRefusesToStartWithoutWhatKeepsItSafe(t *testing.T) {
+	t.Parallel()
+	good := map[string]string{
+		"ERRAND_PUBLIC_URL": "https://errand.example.com", "ERRAND_SECRET_KEY": base64.StdEncoding.EncodeToString(randomBytes(32)),
+		"ERRAND_GITHUB_APP_ID": "1", "ERRAND_GITHUB_PRIVATE_KEY": "none",
+	}
+	for _, c := range []struct{ name, variable, value, says string }{
+		{"no secret key", "ERRAND_SECRET_KEY", "", "openssl rand -base64 32"},
+		{"a short secret key", "ERRAND_SECRET_KEY", "c2hvcnQ=", "want 32"},
+		{"a secret key that is not random", "ERRAND_SECRET_KEY", base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("a"), 32)), "not random"},
+		{"a secret key that is not base64", "ERRAND_SECRET_KEY", "!!!", "not base64"},
+		{"no public address", "ERRAND_PUBLIC_URL", "", "https://errand.example.com"},
+		{"a public address in the clear", "ERRAND_PUBLIC_URL", "http://errand.example.com", "not https"},
+		{"no private key", "ERRAND_GITHUB_PRIVATE_KEY", "", "ERRAND_GITHUB_PRIVATE_KEY_FILE"},
+		{"a private key that is none", "ERRAND_GITHUB_PRIVATE_KEY", "-----BEGIN-----", "key"},
+		{"proxies that are no networks", "ERRAND_TRUSTED_PROXIES", "everybody", "10.0.0.0/8"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(built.errand, "serve")
+			cmd.Env = withoutErrand(os.Environ())
+			for k, v := range good {
+				if k != c.variable {
+					cmd.Env = append(cmd.Env, k+"="+v)
+				}
+			}
+			cmd.Env = append(cmd.Env, c.variable+"="+c.value)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if !strings.Contains(string(out), c.variable) && !strings.Contains(string(out), c.says) || !strings.Contains(string(out), c.says) {
+				t.Errorf("says %s", out)
+			}
+		})
+	}
+}

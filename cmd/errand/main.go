@@ -1,0 +1,82 @@
+// Command errand is the control plane and its tools. `errand serve` takes errors from trackers and starts runs; `errand
+// demo` shows the whole path on one machine. Start reading at app.go: it is the map of the service.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/errand-dev/errand"
+)
+
+var version = "dev" // set by the linker
+
+type cli struct {
+	Serve   serveCmd   `cmd:"" help:"Run the control plane."`
+	Migrate migrateCmd `cmd:"" help:"Bring an external database up to date, as its owner, and end."`
+	Admin   adminCmd   `cmd:"" help:"Set things up from the command line: sign-in links, sources, repositories, mappings."`
+	Demo    demoCmd    `cmd:"" help:"Run everything on this machine: a real crash becomes a pull request."`
+	Health  healthCmd  `cmd:"" help:"Ask a running server whether it is ready (for container health checks)."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+type versionCmd struct{}
+
+func (versionCmd) Run() error { fmt.Println(version); return nil }
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var c cli
+	parser, err := kong.New(&c, kong.Name("errand"), kong.Description("An error from production becomes a reviewed pull request."),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Vars{})
+	if err != nil {
+		return complain(err)
+	}
+	k, err := parser.Parse(args)
+	if err != nil {
+		parser.FatalIfErrorf(err)
+	}
+	if err := k.Run(); err != nil {
+		return complain(err)
+	}
+	return 0
+}
+
+// complain tells a person what went wrong: the message, and not the code it travels under.
+func complain(err error) int {
+	for _, e := range flatten(err) {
+		var ours *errand.Error
+		switch {
+		case errors.As(e, &ours) && ours.Field != "":
+			fmt.Fprintf(os.Stderr, "errand: %s: %s\n", ours.Field, ours.Message)
+		case errors.As(e, &ours) && ours.Message != "" && ours.Cause == nil:
+			fmt.Fprintf(os.Stderr, "errand: %s\n", ours.Message)
+		default:
+			fmt.Fprintf(os.Stderr, "errand: %v\n", e)
+		}
+		if ours != nil && ours.Hint != "" {
+			fmt.Fprintf(os.Stderr, "        %s\n", ours.Hint)
+		}
+	}
+	return 1
+}
+
+func flatten(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the top only: a wrapped join belongs to its wrapper
+		var all []error
+		for _, e := range joined.Unwrap() {
+			all = append(all, flatten(e)...)
+		}
+		return all
+	}
+	return []error{err}
+}

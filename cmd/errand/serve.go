@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/errand-dev/errand/github"
+	"github.com/errand-dev/errand/server"
+	"github.com/errand-dev/errand/store"
+)
+
+type serveCmd struct {
+	Listen         string   `name:"listen" env:"ERRAND_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the server listens."`
+	MetricsListen  string   `name:"metrics-listen" env:"ERRAND_METRICS_LISTEN" default:"127.0.0.1:9464" placeholder:"HOST:PORT" help:"Where Prometheus metrics are served, apart from the rest; empty: nowhere."`
+	PublicURL      string   `name:"public-url" env:"ERRAND_PUBLIC_URL" placeholder:"URL" help:"Address under which trackers, runners and people reach this server."`
+	TrustedProxies []string `name:"trusted-proxies" env:"ERRAND_TRUSTED_PROXIES" placeholder:"CIDR,..." help:"Networks whose X-Forwarded-For is believed."`
+	Organisation   string   `name:"organisation" env:"ERRAND_ORGANISATION" default:"default" placeholder:"SLUG" help:"Organisation made at the first start, with an owner who gets a sign-in link."`
+	databaseFlags
+	secretFlags
+	githubFlags
+	logFlags
+}
+
+func (c serveCmd) Run(ctx context.Context) error {
+	log := c.logger(os.Stderr)
+	cfg, err := c.config()
+	if err != nil {
+		return err
+	}
+	cfg.Log, cfg.GitHub.Logger = log, log
+	// The port first: a second server on this machine fails before it touches anything.
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("ERRAND_LISTEN: %w", err)
+	}
+	defer listener.Close()
+	db, err := c.open(ctx, log, false)
+	if err != nil {
+		return err
+	}
+	a, err := newApp(db, cfg)
+	if err != nil {
+		return errors.Join(err, db.close())
+	}
+	stopMetrics, err := serveMetrics(ctx, c.MetricsListen, a)
+	if err != nil {
+		return errors.Join(err, db.close())
+	}
+	if err := c.welcome(ctx, a); err != nil {
+		return errors.Join(err, db.close())
+	}
+	log.InfoContext(ctx, "serving", "listen", listener.Addr().String(), "public_url", cfg.PublicURL, "version", version)
+	err = a.serve(ctx, listener)
+	return errors.Join(err, stopMetrics(), db.close())
+}
+
+// config checks every setting and tells all that is wrong with them at once.
+func (c serveCmd) config() (appConfig, error) {
+	var cfg appConfig
+	var errs []error
+	keep := func(err error) { errs = append(errs, err) }
+	var err error
+	cfg.PublicURL, err = publicURL(c.PublicURL)
+	keep(err)
+	cfg.Master, cfg.PreviousMasters, err = c.masters()
+	keep(err)
+	cfg.TrustedProxies, err = parseProxies(c.TrustedProxies)
+	keep(err)
+	key, err := c.privateKey()
+	keep(err)
+	cfg.GitHub = github.Config{AppID: c.GitHubAppID, PrivateKey: key, BaseURL: c.GitHubAPIURL}
+	if err == nil {
+		_, err = github.New(cfg.GitHub)
+		keep(err)
+	}
+	return cfg, errors.Join(errs...)
+}
+
+// welcome makes the first organisation, and prints the link by which its owner signs in.
+func (c serveCmd) welcome(ctx context.Context, a *app) error {
+	_, err := a.db.LookupOrganisation(ctx, c.Organisation)
+	if err == nil {
+		return nil
+	}
+	org, person, err := a.access.Bootstrap(ctx, c.Organisation, c.Organisation, "Operator")
+	if err != nil {
+		return err
+	}
+	link, err := a.access.NewSignInLink(ctx, org, person)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("Sign in once, within 15 minutes:\n  %s\nAnother link: errand admin sign-in-link\n", link)
+	return nil
+}
+
+func serveMetrics(ctx context.Context, addr string, a *app) (stop func() error, err error) {
+	if addr == "" {
+		return func() error { return nil }, nil
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("ERRAND_METRICS_LISTEN: %w", err)
+	}
+	srv := &http.Server{Handler: server.MetricsHandler(a.metrics), ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = srv.Serve(l) }() // ends with Close
+	return srv.Close, nil
+}
+
+type migrateCmd struct {
+	DatabaseOwnerURL string `name:"database-owner-url" env:"ERRAND_DATABASE_OWNER_URL" required:"" placeholder:"URL" help:"The database as its owner."`
+}
+
+func (c migrateCmd) Run(ctx context.Context) error {
+	if err := store.Migrate(ctx, c.DatabaseOwnerURL, time.Now()); err != nil {
+		return err
+	}
+	fmt.Println("the database is up to date")
+	return nil
+}
+
+type healthCmd struct {
+	URL string `name:"url" env:"ERRAND_HEALTH_URL" default:"http://127.0.0.1:8080/readyz" placeholder:"URL" help:"What to ask."`
+}
+
+func (c healthCmd) Run(ctx context.Context) error {
+	if err := c.ask(ctx); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	return nil
+}
+
+func (c healthCmd) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", c.URL, resp.Status)
+	}
+	return nil
+}
