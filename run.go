@@ -155,7 +155,7 @@ const (
 // Gate is the typed reason of a decision: which gate held, or "ok".
 type Gate string
 
-// The gates, in the order they are asked.
+// The gates. The order in which they are asked is written at dispatch.Decide.
 const (
 	GateOK              Gate = "ok"
 	GateObserve         Gate = "observe_mode"        // would have run

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -82,8 +83,8 @@ var yes, no = true, false
 // rule numbers its repository after its position unless told otherwise.
 func rule(position int32, change func(*store.Mapping)) store.Mapping {
 	m := store.Mapping{
-		ID: errand.ID("rule-" + string(rune('0'+position))), Position: position, WorkflowFile: "errand.yml",
-		RepositoryID: errand.ID("repo-" + string(rune('0'+position))),
+		ID: errand.ID(fmt.Sprint("rule-", position)), Position: position, WorkflowFile: "errand.yml",
+		RepositoryID: errand.ID(fmt.Sprint("repo-", position)),
 	}
 	change(&m)
 	return m
@@ -170,7 +171,7 @@ func someRules(t *rapid.T) []store.Mapping {
 	var out []store.Mapping
 	for i := range n {
 		m := store.Mapping{
-			ID: errand.ID("rule-" + string(rune('0'+i))), Position: i, RepositoryID: errand.ID(rapid.SampledFrom([]string{"r1", "r2"}).Draw(t, "repository")),
+			ID: errand.ID(fmt.Sprint("rule-", i)), Position: i, RepositoryID: errand.ID(rapid.SampledFrom([]string{"r1", "r2"}).Draw(t, "repository")),
 			Project:      rapid.SampledFrom([]string{"", "", "shop", "web"}).Draw(t, "project"),
 			ModulePrefix: rapid.SampledFrom([]string{"", "", "", "app", "app.cart"}).Draw(t, "module"),
 		}
