@@ -21,12 +21,15 @@ import (
 // ProviderAnthropic is the name in Usage.Provider.
 const ProviderAnthropic = "anthropic"
 
+// longest bounds one attempt for whoever passes a context without a deadline.
+const longest = time.Hour
+
 // AnthropicConfig is all the adapter takes; nothing is read from the environment.
 type AnthropicConfig struct {
 	APIKey     string
 	BaseURL    string // "" = the provider's own
 	Model      string
-	HTTPClient *http.Client // nil = http.DefaultClient; its own timeout, if any, holds as well
+	HTTPClient *http.Client // nil = one of our own; its timeout, if any, holds beside the context's
 	Clock      errand.Clock // for Retry-After given as a date; nil = time.Now
 }
 
@@ -72,7 +75,7 @@ func NewAnthropic(cfg AnthropicConfig) (*Anthropic, error) {
 // withoutRedirects makes a client that follows none: a redirect to the same host would carry the key on.
 func withoutRedirects(c *http.Client) *http.Client {
 	if c == nil {
-		c = http.DefaultClient
+		c = &http.Client{Timeout: longest}
 	}
 	own := *c
 	own.CheckRedirect = func(*http.Request, []*http.Request) error {
@@ -92,7 +95,7 @@ func (a *Anthropic) Complete(ctx context.Context, req Request) (Turn, error) {
 	var raw *http.Response
 	// The SDK refuses a non-streaming request that may take longer than ten minutes unless a timeout is set. Ours is the
 	// context's, which the caller bounds by the time the run has left.
-	msg, err := a.client.Messages.New(ctx, params, option.WithResponseInto(&raw), option.WithRequestTimeout(time.Hour))
+	msg, err := a.client.Messages.New(ctx, params, option.WithResponseInto(&raw), option.WithRequestTimeout(longest))
 	if raw != nil {
 		unknown.Usage.RequestID = raw.Header.Get("request-id")
 	}

@@ -182,11 +182,13 @@ func (a *agent) final(ctx context.Context, e *models.Error) *ending {
 			return cancelled(ctx)
 		}
 		return ended(errand.TimedOut, errand.ReasonLimits, "the agent's time was over before the model answered")
-	}
-	if !e.Retryable() {
+	case models.KindInvalid:
 		return ended(errand.Failed, errand.ReasonProviderError, e.Error())
+	case models.KindRateLimited, models.KindOverloaded, models.KindServer, models.KindNetwork:
+		return nil
+	default:
+		return ended(errand.Failed, errand.ReasonAgentError, e.Error())
 	}
-	return nil
 }
 
 // act runs the calls of the turn in their order. A proposal that ends the run leaves the rest undone.

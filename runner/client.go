@@ -138,9 +138,6 @@ func retryAfter(h http.Header) time.Duration {
 
 // withoutRedirects gives a client that hands a redirect back as an answer, so that no token travels with one unseen.
 func withoutRedirects(c *http.Client) *http.Client {
-	if c == nil {
-		c = http.DefaultClient
-	}
 	own := *c
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &own

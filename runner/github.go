@@ -168,10 +168,10 @@ func (f *forge) call(ctx context.Context, method, path string, in, out any) erro
 		if err != nil {
 			return err
 		}
-		switch code := resp.StatusCode; {
-		case code == http.StatusOK || code == http.StatusCreated:
+		switch resp.StatusCode {
+		case http.StatusOK, http.StatusCreated:
 			return json.Unmarshal(b, out)
-		case code == http.StatusMovedPermanently || code == http.StatusTemporaryRedirect || code == http.StatusPermanentRedirect:
+		case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 			next, err := resp.Location()
 			if err != nil || next.Scheme+"://"+next.Host != originOf(f.api) {
 				return errors.New("GitHub answered with a redirect to another host, which is not followed")
@@ -180,7 +180,7 @@ func (f *forge) call(ctx context.Context, method, path string, in, out any) erro
 		default:
 			e := &forgeError{}
 			_ = json.Unmarshal(b, e)
-			e.Status, e.retryAfter = code, retryAfter(resp.Header)
+			e.Status, e.retryAfter = resp.StatusCode, retryAfter(resp.Header)
 			e.Message = plain(cut(e.Message, 1000))
 			return e
 		}

@@ -37,18 +37,16 @@ type plane struct {
 	progress  int
 
 	// what a test changes
-	fail     func(call string, n int) (status int, body string) // 0 = serve it; -1 = do it and lose the answer
-	decide   func(wire.ClaimRequest) string                     // "" = by the verdict
-	stop     func() bool
-	calls    map[string]int
-	onUsage  chan wire.UsageLine
-	onResult func()
+	fail   func(call string, n int) (status int, body string) // 0 = serve it; -1 = do it and lose the answer
+	decide func(wire.ClaimRequest) string                     // "" = by the verdict
+	stop   func() bool
+	calls  map[string]int
 }
 
 func newPlane(t *testing.T, h *hub) *plane {
 	p := &plane{
 		t: t, hub: h, start: startAnswer(), steps: map[int]wire.Step{}, usage: map[int]wire.UsageLine{},
-		calls: map[string]int{}, onUsage: make(chan wire.UsageLine, 100),
+		calls: map[string]int{},
 	}
 	srv := httptest.NewServer(p)
 	t.Cleanup(srv.Close)
@@ -160,9 +158,6 @@ func (p *plane) lines(steps []wire.Step, usage []wire.UsageLine, most int) {
 	for _, u := range usage {
 		if u.Seq < 1 || u.At.IsZero() || u.Provider != "anthropic" || u.Model == "" || !json.Valid(u.Raw) {
 			p.bad("usage %+v", u)
-		}
-		if _, ok := p.usage[u.Seq]; !ok {
-			p.onUsage <- u
 		}
 		p.usage[u.Seq] = u
 	}

@@ -122,8 +122,10 @@ func (p *prompt) value(s string) string { return cut(p.clean(s), maxValue) }
 
 func (p *prompt) error(start wire.StartResponse, where *resolver) told {
 	e, i := start.Event, start.Issue
-	t := told{Issue: p.known("title", i.Title, "culprit", i.Culprit, "level", i.Level, "platform", i.Platform, "project", i.Project),
-		Event: p.known("release", e.Release, "commit", e.Commit, "environment", e.Environment, "transaction", e.Transaction, "message", e.Message)}
+	t := told{
+		Issue: p.known("title", i.Title, "culprit", i.Culprit, "level", i.Level, "platform", i.Platform, "project", i.Project),
+		Event: p.known("release", e.Release, "commit", e.Commit, "environment", e.Environment, "transaction", e.Transaction, "message", e.Message),
+	}
 	for _, tag := range e.Tags[:min(len(e.Tags), 50)] {
 		t.Tags = append(t.Tags, errand.Tag{Key: p.value(tag.Key), Value: p.value(tag.Value)})
 	}

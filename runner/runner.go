@@ -67,14 +67,14 @@ type Env struct {
 	Clock   errand.Clock
 	Sleep   func(context.Context, time.Duration) error
 	Ticks   func(time.Duration) (ticks <-chan time.Time, stop func())
-	HTTP    *http.Client
+	HTTP    *http.Client // its Timeout bounds a model's answer; every other call has a shorter one of its own
 	Version string
 }
 
 // System is the real world.
 func System(version string) Env {
 	return Env{
-		Getenv: os.Getenv, Out: os.Stdout, Clock: time.Now, Version: version, HTTP: http.DefaultClient,
+		Getenv: os.Getenv, Out: os.Stdout, Clock: time.Now, Version: version, HTTP: &http.Client{Timeout: jobLimit},
 		Sleep: func(ctx context.Context, d time.Duration) error {
 			t := time.NewTimer(d)
 			defer t.Stop()

@@ -36,22 +36,30 @@ const (
 // toolSet describes the tools to the model.
 func toolSet() []models.Tool {
 	return []models.Tool{
-		{Name: toolRead, Description: "Read a text file of the repository. Answers numbered lines, at most 400 at a time; " +
-			"ask for more with start_line. The number and the tab before each line are not part of the file.",
-			Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string","description":"Path from the repository's root, with forward slashes."},"start_line":{"type":"integer","minimum":1},"end_line":{"type":"integer","minimum":1}},"required":["path"],"additionalProperties":false}`)},
-		{Name: toolList, Description: "List a folder of the repository. Folders end with a slash. Use \".\" for the root.",
-			Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"}},"required":["path"],"additionalProperties":false}`)},
-		{Name: toolSearch, Description: "Find the files that contain a text, taken literally and on one line. Answers at most 20 file names.",
-			Schema: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","minLength":1},"path":{"type":"string","description":"Search below this folder or in this file only."}},"required":["query"],"additionalProperties":false}`)},
-		{Name: toolPropose, Description: "Propose the fix, once you are done looking. Each edit names a file and gives either find and replace " +
-			"(find must be in the file exactly once) or content (the whole new file) or delete. The claim must name exactly the files that the " +
-			"edits change, and say truthfully what was changed in each. It is checked against the real change before anybody sees it.",
+		{
+			Name: toolRead, Description: "Read a text file of the repository. Answers numbered lines, at most 400 at a time; " +
+				"ask for more with start_line. The number and the tab before each line are not part of the file.",
+			Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string","description":"Path from the repository's root, with forward slashes."},"start_line":{"type":"integer","minimum":1},"end_line":{"type":"integer","minimum":1}},"required":["path"],"additionalProperties":false}`),
+		},
+		{
+			Name: toolList, Description: "List a folder of the repository. Folders end with a slash. Use \".\" for the root.",
+			Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"}},"required":["path"],"additionalProperties":false}`),
+		},
+		{
+			Name: toolSearch, Description: "Find the files that contain a text, taken literally and on one line. Answers at most 20 file names.",
+			Schema: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","minLength":1},"path":{"type":"string","description":"Search below this folder or in this file only."}},"required":["query"],"additionalProperties":false}`),
+		},
+		{
+			Name: toolPropose, Description: "Propose the fix, once you are done looking. Each edit names a file and gives either find and replace " +
+				"(find must be in the file exactly once) or content (the whole new file) or delete. The claim must name exactly the files that the " +
+				"edits change, and say truthfully what was changed in each. It is checked against the real change before anybody sees it.",
 			Schema: json.RawMessage(`{"type":"object","properties":{` +
 				`"title":{"type":"string","minLength":1,"maxLength":200},` +
 				`"body":{"type":"string","minLength":1,"description":"Markdown: what happened, the cause, the change. Add a section 'Uncertain fix' if you are not sure of the cause."},` +
 				`"edits":{"type":"array","minItems":1,"items":{"type":"object","properties":{"path":{"type":"string"},"find":{"type":"string"},"replace":{"type":"string"},"content":{"type":"string"},"delete":{"type":"boolean"}},"required":["path"],"additionalProperties":false}},` +
 				`"claim":{"type":"object","properties":{"summary":{"type":"string","minLength":1,"maxLength":200},"changes":{"type":"array","minItems":1,"items":{"type":"object","properties":{"path":{"type":"string"},"description":{"type":"string"},"kind":{"type":"string","enum":["edit","add","delete","rename"]},"from":{"type":"string"}},"required":["path","description"],"additionalProperties":false}}},"required":["summary","changes"],"additionalProperties":false}` +
-				`},"required":["title","body","edits","claim"],"additionalProperties":false}`)},
+				`},"required":["title","body","edits","claim"],"additionalProperties":false}`),
+		},
 	}
 }
 
