@@ -31,7 +31,7 @@ const DefaultBaseURL = "https://api.github.com"
 const minKeyBits = 2048
 
 // callTimeout bounds one call with its token request, so that a silent GitHub never holds a worker.
-const callTimeout = 30 * time.Second
+const callTimeout = 15 * time.Second
 
 // Config says which App this is and where its GitHub lives.
 type Config struct {

@@ -220,6 +220,7 @@ func TestAServerThatDiesWhileGitHubAnswersFindsItsRunAgain(t *testing.T) {
 func TestNothingSentIsNotUnclear(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
+	w.dispatch(t) // so that the token is there, and only the dispatch itself can fail
 	if err := w.sim.Close(); err != nil {
 		t.Fatal(err)
 	}

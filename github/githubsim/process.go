@@ -380,6 +380,9 @@ func (w *workspace) runProcess(ctx context.Context, stop <-chan struct{}, cmd *e
 	for {
 		select {
 		case err := <-ended:
+			if errors.Is(err, exec.ErrWaitDelay) { // it ended well and left somebody behind, who is killed below
+				err = nil
+			}
 			return stopped, err
 		case <-ctx.Done():
 			signalGroup(cmd, signalKill)

@@ -150,6 +150,15 @@ func TestACancelledRunnerIsInterruptedAndLeavesNothingBehind(t *testing.T) {
 	gone(t, filepath.Join(fake, "grandchild"))
 }
 
+func TestWhatARunnerLeavesRunningEndsWithItsStep(t *testing.T) {
+	t.Parallel()
+	w, id, fake := runWith(t, "orphan")
+	if run := w.ended(t); run.Conclusion != "success" {
+		t.Errorf("%+v\n%s", run, w.sim.Log(id))
+	}
+	gone(t, filepath.Join(fake, "grandchild"))
+}
+
 func TestAStubbornRunnerIsKilled(t *testing.T) {
 	t.Parallel()
 	w, id, fake := runWith(t, "stubborn")

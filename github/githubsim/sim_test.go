@@ -20,6 +20,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/errand-dev/errand/github"
 	"github.com/errand-dev/errand/github/githubsim"
 )
 
@@ -364,6 +365,33 @@ func TestGitOverHTTP(t *testing.T) {
 	if v := w.sim.Violations(); len(v) != 3 {
 		t.Errorf("violations %+v", v)
 	}
+}
+
+func TestGitAsksForThePermissionThatTheFileDeclares(t *testing.T) {
+	t.Parallel()
+	w, job := heldJob(t, func(_ *githubsim.Config, r *githubsim.Repository) {
+		f := r.Files.(fstest.MapFS)[".github/workflows/errand.yml"]
+		f.Data = []byte(strings.Replace(string(f.Data), "contents: write", "contents: read", 1))
+	})
+	dir := t.TempDir()
+	if out, err := git(t, dir, job.Token, "clone", "-q", w.sim.URL()+"/octo-org/shop.git", "."); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := git(t, dir, job.Token, "push", "-q", "origin", "HEAD:refs/heads/errand/x"); err == nil || !strings.Contains(out, "403") {
+		t.Errorf("a push with contents: read: %v\n%s", err, out)
+	}
+}
+
+func TestASuspendedInstallationsTokenStopsWorkingAtOnce(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.dispatch(t)
+	w.sim.Suspend(installationID, true)
+	if d := w.app.Dispatch(t.Context(), w.target, map[string]string{"run": marker}); d.Outcome != github.Suspended || w.wire.count("POST /app/") != 1 {
+		t.Errorf("%+v", d)
+	}
+	w.sim.Suspend(installationID, false)
+	w.dispatch(t)
 }
 
 func TestTheAppsOwnTokenIsNotForGit(t *testing.T) {

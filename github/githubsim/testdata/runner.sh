@@ -16,14 +16,17 @@ case "$FAKE_RUNNER" in
 fail) exit 3 ;;
 hang)
 	trap 'echo interrupted; exit 130' INT
-	sleep 300 & echo $! >"$FAKE_DIR/grandchild"
+	sleep 90 & echo $! >"$FAKE_DIR/grandchild"
 	echo ready >"$FAKE_DIR/ready"
 	wait
+	;;
+orphan)
+	(trap '' INT TERM; exec sleep 90) & echo $! >"$FAKE_DIR/grandchild"
 	;;
 stubborn)
 	trap '' INT TERM
 	echo $$ >"$FAKE_DIR/pid"
 	echo ready >"$FAKE_DIR/ready"
-	while :; do sleep 1; done
+	for i in 1 2 3 4 5 6 7 8 9; do sleep 10; done # long enough for every test, and never for ever
 	;;
 esac
