@@ -29,8 +29,9 @@ var (
 // How long a run may stay in a state before it is looked into (runs.deadline_at), and when it ends by itself.
 const (
 	DispatchWithin = 15 * time.Minute // from its creation until GitHub has accepted it
-	// AnswerWithin is how long a call to GitHub may be under way: more than a job's time limit, after which nobody waits for it.
-	AnswerWithin = 90 * time.Second
+	// AnswerWithin is how long a dispatch may be under way before somebody asks what became of it: more than the two calls of
+	// 15 s that it may take (package github) and the 10 s to write the answer down.
+	AnswerWithin = 45 * time.Second
 	StartWithin  = 30 * time.Minute // from the dispatch on: the ticket's life
 	FinishWithin = 26 * time.Minute // from the start on: a job may take 25
 	Lease        = 2 * time.Minute  // without a heartbeat, or without news from GitHub, somebody asks

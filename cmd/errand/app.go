@@ -117,10 +117,16 @@ func newApp(db *database, cfg appConfig) (*app, error) {
 	}
 	a := &app{log: cfg.Log, db: db, metrics: metrics, runs: lives, dispatch: disp, hooks: hooks, access: people, ready: &readiness{db: db}, workers: river.NewWorkers()}
 	disp.AddWorkers(a.workers)
-	a.handler = server.New(server.Config{
+	e := server.New(server.Config{
 		Log: cfg.Log, Clock: clock, Version: version, Metrics: metrics, Ready: a.ready.check,
 		Pages: []server.Mounter{hooks, pages}, Operations: []server.Registrar{own}, TrustedProxies: cfg.TrustedProxies,
 	})
+	// A browser gets an error as a page, everybody else as a problem.
+	e.HTTPErrorHandler = pages.ErrorHandler(func(err error) console.Problem {
+		p := server.ToProblem(err)
+		return console.Problem{Status: p.Status, Title: p.Title, Detail: p.Detail, Hint: p.Hint}
+	}, e.HTTPErrorHandler)
+	a.handler = e
 	return a, nil
 }
 
@@ -144,7 +150,7 @@ func newTokenKeys(cfg appConfig) (*runtoken.Keys, error) {
 // returns nil. A database that goes away for good is an error.
 func (a *app) serve(ctx context.Context, listener net.Listener) (err error) {
 	stopJobs, err := a.db.Work(context.WithoutCancel(ctx), store.WorkConfig{
-		Workers: a.workers, MaxWorkers: 20, SweepEvery: 15 * time.Second, OnDiscard: a.dispatch.OnDiscard,
+		Workers: a.workers, MaxWorkers: 20, SweepEvery: 5 * time.Second, OnDiscard: a.dispatch.OnDiscard,
 	})
 	if err != nil {
 		return err

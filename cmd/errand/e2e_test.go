@@ -251,7 +251,7 @@ func (h *house) kill() {
 
 func (h *house) await(what string, ok func() bool) {
 	h.t.Helper()
-	deadline := time.Now().Add(90 * time.Second)
+	deadline := time.Now().Add(150 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
 			h.t.Fatalf("waited in vain for %s\n%v\n%s", what, h.world.explain(), tail(h.log.String(), 6000))
