@@ -229,7 +229,7 @@ func (w *Webhooks) understand(d *delivery, kind provider, h http.Header, body []
 	}
 	d.shape = shapeOf(w.scrubber, body)
 	p, err := kind.Parse(h, body, d.receivedAt)
-	p.Resource, p.Action, p.RequestID = label(p.Resource), label(p.Action), label(p.RequestID)
+	p.Resource, p.Action, p.RequestID = w.label(p.Resource), w.label(p.Action), w.label(p.RequestID)
 	d.parsed = p
 	if err != nil {
 		d.outcome, d.reason = rejected, w.rejection(err)
@@ -245,7 +245,10 @@ func (w *Webhooks) understand(d *delivery, kind provider, h http.Header, body []
 }
 
 // label makes a header's or a member's text fit for a column beside the delivery.
-func label(s string) string { return scrub.Sanitise(s, 64) }
+func (w *Webhooks) label(s string) string {
+	s, _ = w.scrubber.Text("label", scrub.Sanitise(s, 1024))
+	return scrub.Sanitise(s, 64)
+}
 
 // rejection is the stored form of a parse failure: the field and what was wrong with it, without a value.
 func (w *Webhooks) rejection(err error) reason {
