@@ -126,7 +126,7 @@ func (d *demo) run(ctx context.Context, once bool) (s summary, err error) {
 	}
 	d.say("its own test is red: go test ./checkout")
 
-	w, err := newWorld(ctx, d, shop)
+	w, err := newWorld(ctx, d)
 	if err != nil {
 		return s, err
 	}

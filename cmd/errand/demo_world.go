@@ -43,12 +43,11 @@ type world struct {
 	modelURL string
 	modelSrv *http.Server
 	dir      string
-	runs     []int64 // workflow runs already explained
 }
 
 // newWorld starts GitHub and the model. The repository is made later, when the control plane's address is known, because
 // the workflow file pins it.
-func newWorld(ctx context.Context, d *demo, _ *shop) (*world, error) {
+func newWorld(ctx context.Context, d *demo) (*world, error) {
 	return startWorld(ctx, d.dir, d.runner, d.log, scenarioFile)
 }
 
