@@ -214,17 +214,23 @@ func TestTheDailyCapHoldsWhenReplicasRace(t *testing.T) {
 	w := setup(t)
 	w.cap(3)
 	replicas := []*store.Store{w.Store, w.Open(t, 8)}
-	var wg sync.WaitGroup
+	var wg, ready sync.WaitGroup
 	results := make([]error, 16)
+	begun := make(chan struct{})
+	ready.Add(len(results))
 	for i := range results {
 		n := w.issue()
 		wg.Go(func() {
 			results[i] = replicas[i%2].InTx(context.Background(), w.org, func(tx *store.Tx) error {
+				ready.Done()
+				<-begun // all are in their transaction, and none has counted
 				_, err := w.runs.Create(context.Background(), tx, n)
 				return err
 			})
 		})
 	}
+	ready.Wait()
+	close(begun)
 	wg.Wait()
 	made := 0
 	for _, err := range results {
