@@ -1,6 +1,7 @@
 package runnerapi_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/errand-dev/errand"
 	"github.com/errand-dev/errand/journal"
+	"github.com/errand-dev/errand/runs"
+	"github.com/errand-dev/errand/store"
 	"github.com/errand-dev/errand/wire"
 )
 
@@ -177,6 +180,53 @@ func TestOfTwoClaimsOnOnePathAtOnceOneIsAdmitted(t *testing.T) {
 	all := strings.Join(decisions, " ")
 	if strings.Count(all, "admitted") != 1 || strings.Count(all, "blocked") != n-1 {
 		t.Errorf("decided %s", all)
+	}
+}
+
+// While one claim of a repository is being decided, the next one waits for it.
+func TestAClaimWaitsForTheOneBeforeIt(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	o := w.tenant("acme")
+	first, second := o.dispatched(), o.dispatched()
+	first.running()
+	token := second.running()
+	answered := make(chan reply, 1)
+	w.in(o.org, func(tx *store.Tx) error {
+		ctx := context.Background()
+		if err := tx.Lock(ctx, "paths", o.repo); err != nil {
+			return err
+		}
+		for _, m := range []runs.Move{{Trigger: errand.TriggerProposal, To: errand.Checking}, {Trigger: errand.TriggerAdmitted, To: errand.Publishing}} {
+			if _, err := w.runs.Fire(ctx, tx, first.id, m, func(c *runs.Changes) { c.Paths = []string{"src/cart.js"} }); err != nil {
+				return err
+			}
+		}
+		go func() {
+			got, err := w.try("claim", token, claimOf(1, "verified", "src/cart.js"))
+			if err != nil {
+				t.Error(err)
+			}
+			answered <- got
+		}()
+		for deadline := time.Now().Add(20 * time.Second); ; {
+			var waiting int
+			if err := w.conn.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&waiting); err != nil {
+				return err
+			}
+			if waiting > 0 {
+				return nil
+			}
+			if time.Now().After(deadline) || len(answered) > 0 {
+				t.Error("the second claim did not wait")
+				return nil
+			}
+		}
+	})
+	var out wire.ClaimResponse
+	(<-answered).into(t, &out)
+	if out.Decision != "blocked" || out.BlockedBy != first.id {
+		t.Errorf("the second claim: %+v", out)
 	}
 }
 

@@ -118,6 +118,11 @@ func TestAPullRequestElsewhereIsRefused(t *testing.T) {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
 	}
+	// Where GitHub has not said on which host it runs, the address is still held to its form.
+	unknown, itsToken := r.at(errand.Publishing)
+	pr := *unknown.pullRequest(3)
+	pr.URL = "https://github.com@evil.example/acme/shop/pull/3"
+	w.post("result", itsToken, wire.ResultRequest{State: errand.PROpened, PullRequest: &pr}).want(t, 422)
 	w.post("result", token, wire.ResultRequest{State: errand.PROpened}).want(t, 422)
 	w.post("result", token, wire.ResultRequest{State: errand.Failed, Reason: errand.ReasonPushRefused, PullRequest: &good}).want(t, 422)
 	r.wantState(errand.Publishing, "")
