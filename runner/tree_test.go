@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/errand-dev/errand/git"
 )
 
 // The fences overlap on purpose, so each is also held by itself.
@@ -73,5 +75,20 @@ func TestF2_F3_TheFenceOfTheWorkTree(t *testing.T) {
 	}
 	if _, found, err := tr.walk("real/none/deep", false); found || err != nil {
 		t.Errorf("a file that is not there: %v %v", found, err)
+	}
+}
+
+func TestF21_TheFenceOfTheBaseCommit(t *testing.T) {
+	t.Parallel()
+	tr := &tree{folders: map[string][]string{"folder": {"x"}}, entries: map[string]git.Entry{
+		"file": {Mode: git.ModeFile}, "tool": {Mode: git.ModeExecutable}, "link": {Mode: git.ModeSymlink}, "module": {Mode: git.ModeSubmodule},
+	}}
+	for p, says := range map[string]string{
+		"file": "", "tool": "", "link": "symbolic link", "module": "a submodule", "folder": "is a folder", "none": "there is no file",
+	} {
+		_, err := tr.entry(p)
+		if (err == nil) != (says == "") || (err != nil && !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v, want %q", p, err, says)
+		}
 	}
 }

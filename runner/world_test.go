@@ -204,7 +204,9 @@ func (w *world) environment() runner.Env {
 // run carries the errand out and holds what must be true of every run.
 func (w *world) run() runner.Exit {
 	w.t.Helper()
-	exit := runner.Run(w.t.Context(), w.environment())
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute) // a runner that hangs fails its own test only
+	defer cancel()
+	exit := runner.Run(ctx, w.environment())
 	w.check()
 	return exit
 }
