@@ -12,6 +12,9 @@ import (
 	"github.com/errand-dev/errand"
 )
 
+// jobTimeout bounds one job: two calls of 15 s to GitHub (package github) and what stands around them.
+const jobTimeout = 45 * time.Second
+
 // JobOption changes how one job is queued.
 type JobOption func(*river.InsertOpts)
 
@@ -46,10 +49,10 @@ func (s *Store) Work(ctx context.Context, cfg WorkConfig) (stop func(context.Con
 		// River's default of 100 ms costs 48 ms at the median and caps the rate (docs/performance.md).
 		FetchCooldown:     time.Millisecond,
 		FetchPollInterval: 500 * time.Millisecond,
-		JobTimeout:        time.Minute,
-		// A job killed with its process is taken up again after this; it must be well above JobTimeout, or a live job
-		// would be worked twice.
-		RescueStuckJobsAfter: 3 * time.Minute,
+		JobTimeout:        jobTimeout,
+		// A job killed with its process is taken up again after this. It is above the time limit and what a job may still
+		// write down after it, or a live job would be worked twice.
+		RescueStuckJobsAfter: jobTimeout + 15*time.Second,
 		ErrorHandler:         discards{cfg.OnDiscard},
 		PeriodicJobs: []*river.PeriodicJob{river.NewPeriodicJob(
 			river.PeriodicInterval(cfg.SweepEvery),

@@ -28,7 +28,7 @@ UPDATE runs SET
   dispatched_at = coalesce(sqlc.narg(dispatched_at), dispatched_at),
   workflow_run_id = CASE WHEN exchanged_at IS NULL THEN coalesce(sqlc.narg(workflow_run_id), workflow_run_id) ELSE workflow_run_id END,
   workflow_run_attempt = CASE WHEN exchanged_at IS NULL THEN coalesce(sqlc.narg(workflow_run_attempt), workflow_run_attempt) ELSE workflow_run_attempt END,
-  workflow_run_url = CASE WHEN exchanged_at IS NULL THEN coalesce(sqlc.narg(workflow_run_url), workflow_run_url) ELSE workflow_run_url END,
+  workflow_run_url = CASE WHEN exchanged_at IS NULL OR workflow_run_id = sqlc.narg(workflow_run_id) THEN coalesce(sqlc.narg(workflow_run_url), workflow_run_url) ELSE workflow_run_url END,
   started_at = coalesce(started_at, sqlc.narg(started_at)),
   corrections = coalesce(sqlc.narg(corrections), corrections),
   verdict = coalesce(sqlc.narg(verdict), verdict),

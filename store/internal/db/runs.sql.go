@@ -181,7 +181,7 @@ UPDATE runs SET
   dispatched_at = coalesce($8, dispatched_at),
   workflow_run_id = CASE WHEN exchanged_at IS NULL THEN coalesce($9, workflow_run_id) ELSE workflow_run_id END,
   workflow_run_attempt = CASE WHEN exchanged_at IS NULL THEN coalesce($10, workflow_run_attempt) ELSE workflow_run_attempt END,
-  workflow_run_url = CASE WHEN exchanged_at IS NULL THEN coalesce($11, workflow_run_url) ELSE workflow_run_url END,
+  workflow_run_url = CASE WHEN exchanged_at IS NULL OR workflow_run_id = $9 THEN coalesce($11, workflow_run_url) ELSE workflow_run_url END,
   started_at = coalesce(started_at, $12),
   corrections = coalesce($13, corrections),
   verdict = coalesce($14, verdict),
