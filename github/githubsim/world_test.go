@@ -146,6 +146,8 @@ type wire struct {
 	doc  *openapi3.T
 	mu   sync.Mutex
 	seen []string // "METHOD path"
+	// tr keeps no connection: one that the simulation has closed would make an unclear answer of a request that never left.
+	tr *http.Transport
 }
 
 var description = sync.OnceValues(func() (*openapi3.T, error) {
@@ -162,7 +164,7 @@ func newWire(t *testing.T, base string) *wire {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &wire{t: t, base: u, doc: doc}
+	return &wire{t: t, base: u, doc: doc, tr: &http.Transport{DisableKeepAlives: true}}
 }
 
 func (w *wire) requests() []string {
@@ -197,7 +199,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = req.Body.Close()
 		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	resp, err := w.tr.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
