@@ -3,7 +3,7 @@
 // their secrets.
 //
 // It imports the root, store and scrub. Start reading at Webhooks.receive (receive.go), which holds the order of things;
-// then provider, the two methods and a half that a kind of tracker is made of (sentry.go, generic.go), normalise.go for
+// then provider, the interface that a kind of tracker is made of (sentry.go, generic.go), normalise.go for
 // what is kept of an event, and persist.go for what is written.
 package webhooks
 
