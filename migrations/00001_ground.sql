@@ -393,8 +393,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
 $$;
 -- +goose StatementEnd
 
--- Makes the partitions of deliveries for the given day and the p_ahead days after it, and drops those that ended before
--- p_keep_from. Only the owner can do that; the runtime role asks for it through this function.
+-- Makes the partitions of deliveries for the given day and the p_ahead days after it, and drops those of days before
+-- p_keep_from, with the keys of that time. Only the owner can do that; the runtime role asks for it through this function.
 -- +goose StatementBegin
 CREATE FUNCTION maintain_deliveries(p_day date, p_ahead integer, p_keep_from date) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
@@ -417,6 +417,7 @@ BEGIN
       EXECUTE format('DROP TABLE public.%I', c.name);
     END IF;
   END LOOP;
+  DELETE FROM public.delivery_keys WHERE received_at < p_keep_from;
   RETURN made;
 END $$;
 -- +goose StatementEnd

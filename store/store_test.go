@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -282,10 +283,24 @@ func TestASignInLinkWorksOnce(t *testing.T) {
 	}
 }
 
-func TestOldPartitionsAreDroppedAndComingOnesMade(t *testing.T) {
+func TestOldPartitionsAndKeysAreDroppedAndComingPartitionsMade(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
 	later := time.Now().Add(40 * 24 * time.Hour)
+	org := db.Org(t, "a")
+	key := func(name string, at time.Time) {
+		db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+			_, err := c.Exec(ctx, `with s as (insert into sources (id, org_id, kind, name, public_id, secret_sealed, created_at)
+				values ($1, $2, 'generic', 'x', $3, 'x', now()) returning id)
+				insert into delivery_keys (source_id, key, org_id, delivery_id, received_at) select id, $3, $2, $1, $4 from s`,
+				errand.NewID(time.Now()), org, name+"-0123456789-0123456789", at)
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	key("old", later.Add(-31*24*time.Hour))
+	key("new", later.Add(-29*24*time.Hour))
 	if err := db.MaintainDeliveries(ctx, later, 30*24*time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -300,6 +315,10 @@ func TestOldPartitionsAreDroppedAndComingOnesMade(t *testing.T) {
 		}
 		if len(got) != 3 || got[0] != "deliveries_"+later.UTC().Format("20060102") {
 			t.Errorf("partitions %v: want the later day and its next two", got)
+		}
+		var keys string
+		if err := c.QueryRow(ctx, "select string_agg(key, ' ') from delivery_keys").Scan(&keys); err != nil || !strings.HasPrefix(keys, "new-") || strings.Contains(keys, "old") {
+			t.Errorf("keys kept: %q, %v: want the younger one only", keys, err)
 		}
 	})
 }
