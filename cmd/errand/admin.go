@@ -104,7 +104,7 @@ func (c adminConnect) Run(ctx context.Context) error {
 	}
 	gh, err := github.New(github.Config{AppID: c.GitHubAppID, PrivateKey: key, BaseURL: c.GitHubAPIURL})
 	if err != nil {
-		return err
+		return bySetting(err)
 	}
 	return c.within(ctx, func(db *database, org errand.ID) error {
 		d, err := setUpOnly(db, gh)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/errand-dev/errand"
 	"github.com/errand-dev/errand/github"
 	"github.com/errand-dev/errand/server"
 	"github.com/errand-dev/errand/store"
@@ -74,11 +75,33 @@ func (c serveCmd) config() (appConfig, error) {
 	key, err := c.privateKey()
 	keep(err)
 	cfg.GitHub = github.Config{AppID: c.GitHubAppID, PrivateKey: key, BaseURL: c.GitHubAPIURL}
-	if err == nil {
+	if c.GitHubAppID <= 0 {
+		keep(errand.Invalid("ERRAND_GITHUB_APP_ID", "is not set: it is the number on the GitHub App's settings page"))
+	} else if err == nil {
 		_, err = github.New(cfg.GitHub)
-		keep(err)
+		keep(bySetting(err))
 	}
 	return cfg, errors.Join(errs...)
+}
+
+// bySetting names the settings in the words of whoever set them.
+func bySetting(err error) error {
+	if err == nil {
+		return nil
+	}
+	settings := map[string]string{
+		"github.app_id": "ERRAND_GITHUB_APP_ID", "github.private_key": "ERRAND_GITHUB_PRIVATE_KEY", "github.api_url": "ERRAND_GITHUB_API_URL",
+	}
+	all := flatten(err)
+	for i, one := range all {
+		var e *errand.Error
+		if errors.As(one, &e) && settings[e.Field] != "" {
+			named := *e
+			named.Field = settings[e.Field]
+			all[i] = &named
+		}
+	}
+	return errors.Join(all...)
 }
 
 // welcome makes the first organisation, and prints the link by which its owner signs in.
