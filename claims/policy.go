@@ -33,6 +33,7 @@ type Policy struct {
 func DefaultPolicy() Policy {
 	p := Policy{MaxFiles: 20, MaxLines: 200, Protected: []string{
 		".github/**", ".*/*/**", // every top-level folder whose name begins with a dot
+		"**/.claude/**", "**/.cursor/**", "**/.cargo/**", // rules of agents and of builds, also in a part of the tree
 		"src/auth/**",
 	}}
 	for _, name := range []string{
@@ -46,6 +47,10 @@ func DefaultPolicy() Policy {
 		"gradle-wrapper.properties", "build.sbt", "*.csproj", "*.fsproj", "*.vbproj", "packages.config", "packages.lock.json",
 		"Directory.Build.props", "Directory.Packages.props", "NuGet.config", "mix.exs", "mix.lock", "rebar.config", "rebar.lock",
 		"pubspec.yaml", "pubspec.lock", "Podfile", "Podfile.lock", "Package.swift", "Package.resolved", "Cartfile", "Cartfile.resolved",
+		// What other CI systems run from a pushed branch, before anybody has looked at it.
+		".gitlab-ci.yml", ".travis.yml", ".drone.yml", "Jenkinsfile", "azure-pipelines.yml", "bitbucket-pipelines.yml", "appveyor.yml",
+		".appveyor.yml", "cloudbuild.yaml", "cloudbuild.yml", "buildspec.yml", "action.yml", "action.yaml", "Makefile", "GNUmakefile",
+		"Dockerfile", "gradlew", "gradlew.bat", "mvnw", "mvnw.cmd", "build.rs", "conftest.py", "deno.jsonc",
 		"flake.nix", "flake.lock", "MODULE.bazel", "MODULE.bazel.lock", "WORKSPACE",
 	} {
 		p.Protected = append(p.Protected, "**/"+name)

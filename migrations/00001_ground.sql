@@ -342,7 +342,7 @@ END $$;
 -- +goose StatementBegin
 CREATE FUNCTION lookup_source(p_public_id text)
 RETURNS TABLE (id uuid, org_id uuid, kind text, secret_sealed bytea, previous_secret_sealed bytea, previous_secret_expires_at timestamptz, disabled_at timestamptz)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
   SELECT s.id, s.org_id, s.kind, s.secret_sealed, s.previous_secret_sealed, s.previous_secret_expires_at, s.disabled_at
   FROM public.sources s WHERE s.public_id = p_public_id
 $$;
@@ -350,7 +350,7 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION lookup_session(p_digest bytea, p_now timestamptz)
 RETURNS TABLE (org_id uuid, person_id uuid, role text, expires_at timestamptz)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
   SELECT s.org_id, s.person_id, m.role, s.expires_at
   FROM public.sessions s JOIN public.members m ON m.org_id = s.org_id AND m.person_id = s.person_id
   WHERE s.digest = p_digest AND s.revoked_at IS NULL AND s.expires_at > p_now
@@ -359,7 +359,7 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION use_sign_in_link(p_digest bytea, p_now timestamptz)
 RETURNS TABLE (org_id uuid, person_id uuid)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
   UPDATE public.sign_in_links l SET used_at = p_now
   WHERE l.digest = p_digest AND l.used_at IS NULL AND l.expires_at > p_now
   RETURNING l.org_id, l.person_id
@@ -367,26 +367,26 @@ $$;
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE FUNCTION lookup_run_org(p_run uuid) RETURNS TABLE (org_id uuid)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
   SELECT r.org_id FROM public.runs r WHERE r.id = p_run
 $$;
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE FUNCTION lookup_installation(p_id bigint) RETURNS TABLE (org_id uuid)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
   SELECT i.org_id FROM public.installations i WHERE i.id = p_id
 $$;
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE FUNCTION lookup_organisation(p_slug text) RETURNS TABLE (org_id uuid)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
   SELECT o.id FROM public.organisations o WHERE o.slug = p_slug
 $$;
 -- +goose StatementEnd
 -- Runs whose deadline has passed, of any organisation: ids only, for the sweep.
 -- +goose StatementBegin
 CREATE FUNCTION due_runs(p_now timestamptz, p_limit integer) RETURNS TABLE (org_id uuid, run_id uuid)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
   SELECT r.org_id, r.id FROM public.runs r
   WHERE r.deadline_at <= p_now AND r.state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')
   ORDER BY r.deadline_at LIMIT p_limit
@@ -397,9 +397,12 @@ $$;
 -- p_keep_from, with the keys of that time. Only the owner can do that; the runtime role asks for it through this function.
 -- +goose StatementBegin
 CREATE FUNCTION maintain_deliveries(p_day date, p_ahead integer, p_keep_from date) RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE d date; n text; made integer := 0; c record;
 BEGIN
+  IF p_ahead NOT BETWEEN 0 AND 31 OR p_keep_from > p_day OR p_day > current_date + 366 THEN
+    RAISE EXCEPTION 'maintain_deliveries: 0 to 31 days ahead, and nothing younger than its day may be dropped';
+  END IF;
   PERFORM pg_advisory_xact_lock(hashtext('errand.deliveries'));
   FOR i IN 0..p_ahead LOOP
     d := p_day + i;

@@ -85,6 +85,9 @@ func pair(text string, i, last int, literal bool) (found, bool) {
 	if k.kind == "" || literal && (k.line || k.kind == KindAuth) {
 		return found{}, false
 	}
+	if k.kind == KindPassword && strings.HasSuffix(strings.ToLower(name), "pwd") && pathAfter(text, i+1) {
+		return found{}, false // the working directory; told before its end is looked for, or a text of many would be read many times
+	}
 	if literal { // what does not look real is passed over, so it must not be read to its end each time
 		text = text[:min(len(text), i+512)]
 	}
@@ -96,8 +99,6 @@ func pair(text string, i, last int, literal bool) (found, bool) {
 	switch {
 	case strings.HasPrefix(value, markOpen) || harmless(value):
 		return found{}, false
-	case k.kind == KindPassword && strings.HasSuffix(strings.ToLower(name), "pwd") && (value[0] == '/' || value[0] == '~'):
-		return found{}, false // the working directory
 	case literal:
 		envFile := sep == '=' && !spaced && !v.spaced && name == strings.ToUpper(name)
 		ok = (v.quoted || envFile) && looksReal(value)
@@ -105,6 +106,14 @@ func pair(text string, i, last int, literal bool) (found, bool) {
 		ok = len(value) >= 8 && hasDigit(value)
 	}
 	return found{v.from, v.to, k.kind}, ok
+}
+
+// pathAfter tells whether the value that begins at or after j is a path: its first byte past blanks and a quote says so.
+func pathAfter(text string, j int) bool {
+	for n := 0; j < len(text) && n < 5 && strings.IndexByte("> \t\\\"'`", text[j]) >= 0; n++ {
+		j++
+	}
+	return j < len(text) && (text[j] == '/' || text[j] == '~')
 }
 
 // nameBefore reads the identifier that ends before the separator, past blanks, quotes and a closing bracket.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/errand-dev/errand"
 )
@@ -279,4 +280,20 @@ func TestNoStringFieldIsForgotten(t *testing.T) {
 	}
 	check("event", reflect.ValueOf(e))
 	check("issue", reflect.ValueOf(i))
+}
+
+// A text of working directories must be read once, not once for each of them.
+func TestManyWorkingDirectoriesAreReadInOnePass(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("pwd=/", 200_000)
+	done := make(chan string, 1)
+	go func() { clean, _ := New().Text("message", text); done <- clean }()
+	select {
+	case clean := <-done:
+		if clean != text {
+			t.Error("a working directory was taken for a password")
+		}
+	case <-time.After(30 * time.Second): // it takes milliseconds; reading to the end each time takes minutes
+		t.Fatal("1 MB was not read in 30 s")
+	}
 }

@@ -121,6 +121,8 @@ func grantRuntime(ctx context.Context, tx pgx.Tx) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "GRANT USAGE ON SCHEMA public TO %s; GRANT SELECT ON goose_db_version TO %s;", RuntimeRole, RuntimeRole)
 	fmt.Fprintf(&b, "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO %s;", RuntimeRole)
+	// A function of the owner's rights is nobody's by default; PostgreSQL's own default is everybody's.
+	fmt.Fprintf(&b, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO %s;", RuntimeRole)
 	for table, verbs := range grants {
 		fmt.Fprintf(&b, "REVOKE ALL ON %s FROM %s; GRANT %s ON %s TO %s;", table, RuntimeRole, verbs, table, RuntimeRole)
 	}

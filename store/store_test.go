@@ -156,6 +156,35 @@ func TestOpenRefusesARoleThatRowSecurityDoesNotBind(t *testing.T) {
 	}
 }
 
+// A role of the cluster without any grant may call none of the functions that run with the owner's rights.
+func TestNobodyButTheRuntimeMayCallTheLookUps(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+		rows, err := c.Query(ctx, `SELECT p.proname, has_function_privilege('errand_runtime', p.oid, 'EXECUTE'),
+			EXISTS (SELECT 1 FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a WHERE a.grantee = 0)
+			FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for rows.Next() {
+			var name string
+			var runtime, everybody bool
+			if err := rows.Scan(&name, &runtime, &everybody); err != nil {
+				t.Fatal(err)
+			}
+			n++
+			if !runtime || everybody {
+				t.Errorf("%s: the runtime may call it %v, everybody %v", name, runtime, everybody)
+			}
+		}
+		if n < 9 {
+			t.Errorf("looked at %d functions only", n)
+		}
+	})
+}
+
 func TestTheJournalIsAppendOnlyForTheRuntime(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
