@@ -30,9 +30,10 @@ const (
 	TypeChanged       Code = "TYPE_CHANGED" // a symlink or a submodule came, went or was turned into a file
 	BinaryChanged     Code = "BINARY_CHANGED"
 	CaseCollision     Code = "CASE_COLLISION"
-	BaseMismatch      Code = "BASE_MISMATCH"  // found by whoever has the history; added with Report.With
-	SecretAdded       Code = "SECRET_ADDED"   // found by the runner's secret scan; added with Report.With
-	PolicyInvalid     Code = "POLICY_INVALID" // a policy that cannot be applied lets nothing through
+	BaseMismatch      Code = "BASE_MISMATCH"     // found by whoever has the history; added with Report.With
+	SecretAdded       Code = "SECRET_ADDED"      // found by the runner's secret scan; added with Report.With
+	HiddenCharacters  Code = "HIDDEN_CHARACTERS" // an added line holds invisible or direction-changing characters; added with Report.With
+	PolicyInvalid     Code = "POLICY_INVALID"    // a policy that cannot be applied lets nothing through
 )
 
 // Finding is one thing that does not hold. Path is as git has it; one that is not UTF-8 is shown quoted. Message names no

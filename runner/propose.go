@@ -189,6 +189,11 @@ func (p *proposer) secrets(added map[string][]git.Line) []claims.Finding {
 		var text strings.Builder
 		starts := make([]int, len(lines))
 		for i, l := range lines {
+			if _, n := scrub.Hidden(strings.TrimPrefix(l.Text, "\ufeff")); n > 0 { // a mark at the start of a file is not meant to hide
+				found = append(found, claims.Finding{
+					Code: claims.HiddenCharacters, Path: path, Line: l.Number, Message: "an added line holds characters that a reader does not see",
+				})
+			}
 			starts[i] = text.Len()
 			text.WriteString(l.Text)
 			text.WriteByte('\n')

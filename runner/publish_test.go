@@ -363,7 +363,7 @@ func TestALongBodyIsCutWithAMarkAndKeepsWhatErrandSays(t *testing.T) {
 	if n := utf8.RuneCountInString(body); n > 65_536 || n < 65_000 {
 		t.Errorf("%d characters", n)
 	}
-	if !strings.Contains(body, "[cut: the text was longer than GitHub takes]") || !strings.HasSuffix(body, "\nErrand-Run: "+runID+"\n") {
+	if !strings.Contains(body, "[cut: the text was longer than GitHub takes]") || !strings.Contains(body, "\nErrand-Run: "+runID+"\n") {
 		t.Error("the mark or the trailer is missing")
 	}
 }

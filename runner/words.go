@@ -83,10 +83,11 @@ func (a account) String() string {
 	return s
 }
 
-// pullBody writes the body of a pull request. What Errand says of it stands below the agent's words and is never cut.
+// pullBody writes the body of a pull request. What Errand says stands above the agent's words, where no markup of theirs can
+// hide it, and is never cut.
 func pullBody(a admitted, used account, start wire.StartResponse) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n\n---\n\n**%s.** This says that the claim matches the change, not that the change is right: please review it.\n\n", upperFirst(a.Report.Words()))
+	fmt.Fprintf(&b, "**%s.** This says that the claim matches the change, not that the change is right: please review it.\n\n", upperFirst(a.Report.Words()))
 	b.WriteString("| file | change | claim |\n|---|---|---|\n")
 	said := map[string][]string{}
 	for _, c := range a.Claim.Changes {
@@ -97,17 +98,31 @@ func pullBody(a admitted, used account, start wire.StartResponse) string {
 	}
 	fmt.Fprintf(&b, "\nUsed: %s. The cost is on the [run's page](%s).\n", cell(used.String()), start.RunURL)
 	if link := start.Issue.Link; strings.HasPrefix(link, "https://") && !strings.ContainsAny(link, " ()<>\n") {
-		fmt.Fprintf(&b, "Error: [%s](%s)\n", cell(cut(start.Issue.Title, 200)), link)
+		// The title is a stranger's: a code span, in which nothing is a link, a mention or a keyword.
+		fmt.Fprintf(&b, "\n[The error at the tracker](%s): `%s`\n", link, cell(cut(start.Issue.Title, 200)))
 	}
-	fmt.Fprintf(&b, "\n%s\n", trailer(start.Run))
-	tail := b.String()
+	fmt.Fprintf(&b, "\n%s\n\n---\n\nThe agent's words:\n\n", trailer(start.Run))
+	head := b.String()
 	const mark = "\n\n[cut: the text was longer than GitHub takes]"
-	own := strings.TrimSpace(a.Body)
-	if room := maxBody - utf8.RuneCountInString(tail); utf8.RuneCountInString(own) > room {
+	own := tame(strings.TrimSpace(a.Body))
+	if room := maxBody - utf8.RuneCountInString(head); utf8.RuneCountInString(own) > room {
 		runes := []rune(own)
 		own = string(runes[:max(0, room-utf8.RuneCountInString(mark))]) + mark
 	}
-	return own + tail
+	return head + own
+}
+
+var (
+	htmlOpen = regexp.MustCompile(`<([A-Za-z/!?])`)
+	mention  = regexp.MustCompile(`@([A-Za-z0-9])`)
+)
+
+// tame takes from the agent's Markdown what acts on its reader: HTML (a comment hides what follows), images (whoever opens
+// the page fetches them, with whatever stands in their address), and mentions.
+func tame(s string) string {
+	s = htmlOpen.ReplaceAllString(s, "&lt;$1")
+	s = strings.ReplaceAll(s, "![", "!\\[")
+	return mention.ReplaceAllString(s, "@ $1")
 }
 
 // cell makes text fit for one cell of a Markdown table, without markup of its own.
