@@ -128,7 +128,7 @@ func organisationPaused(in Input) *held {
 	if in.Org.Mode != "paused" {
 		return nil
 	}
-	return skip(errand.GateOrgPaused, "Somebody paused the organisation.", "Resume the organisation.", "organisation", "mode: paused")
+	return skip(errand.GateOrgPaused, "Somebody paused the organisation.", "Resume it: errand admin mode active.", "organisation", "mode: paused")
 }
 
 func notAnError(in Input) *held {
@@ -166,7 +166,7 @@ func levelExcluded(in Input) *held {
 		return nil
 	}
 	return skip(errand.GateLevelExcluded, fmt.Sprintf("Its level is %s, below the organisation's least, %s.", in.Issue.Level, in.Org.MinLevel),
-		"Lower the organisation's least level, or press Run now.", "issue", "level: "+in.Issue.Level)
+		"Lower the least level (errand admin limits --min-level), or press Run now.", "issue", "level: "+in.Issue.Level)
 }
 
 func tooOld(in Input) *held {
@@ -174,7 +174,7 @@ func tooOld(in Input) *held {
 	if in.Forced || in.Now.Sub(in.EventAt) <= most {
 		return nil
 	}
-	return skip(errand.GateStale, fmt.Sprintf("The event is older than %s.", span(most)), "Raise the age limit, or press Run now.",
+	return skip(errand.GateStale, fmt.Sprintf("The event is older than %s.", span(most)), "Raise the age limit (errand admin limits --max-age), or press Run now.",
 		"event", "seen "+stamp(in.EventAt))
 }
 
@@ -200,7 +200,7 @@ func repositoryHolds(in Input, repo store.Repository, known bool) *held {
 	case at.SuspendedAt != nil:
 		return unusable("The GitHub App's installation is suspended.", "Its owner can resume it in GitHub's settings.", "suspended "+stamp(*at.SuspendedAt))
 	case repo.Mode == "paused":
-		return skip(errand.GateRepoPaused, "Somebody paused the repository.", "Resume the repository.", "repository "+name, "mode: paused")
+		return skip(errand.GateRepoPaused, "Somebody paused the repository.", "Resume it: errand admin mode active --repository "+name+".", "repository "+name, "mode: paused")
 	default:
 		return nil
 	}
@@ -242,7 +242,7 @@ func cooldown(in Input) *held {
 		until := r.FinishedAt.Add(time.Duration(in.Org.CooldownS) * time.Second)
 		if in.Now.Before(until) {
 			return wait(errand.GateCooldown, until, fmt.Sprintf("A run of this issue ended as %s at %s.", r.State, stamp(*r.FinishedAt)),
-				"Wait, shorten the cooldown, or press Run now.", "run history", fmt.Sprintf("run %s, cooldown %s", r.ID, span(time.Duration(in.Org.CooldownS)*time.Second)))
+				"Wait, shorten the cooldown (errand admin limits --cooldown), or press Run now.", "run history", fmt.Sprintf("run %s, cooldown %s", r.ID, span(time.Duration(in.Org.CooldownS)*time.Second)))
 		}
 		return nil
 	}
@@ -255,7 +255,7 @@ func dailyCap(in Input) *held {
 	}
 	seen := fmt.Sprintf("%d runs today, cap %d", in.RunsToday, in.Org.DailyRunCap)
 	if in.Org.DailyRunCap == 0 {
-		return wait(errand.GateDailyCap, time.Time{}, "The organisation's daily cap is 0: no run may start.", "Raise the cap.", "organisation", seen)
+		return wait(errand.GateDailyCap, time.Time{}, "The organisation's daily cap is 0: no run may start.", "Raise the cap: errand admin limits --daily-cap.", "organisation", seen)
 	}
 	return wait(errand.GateDailyCap, runs.Day(in.Now).Add(24*time.Hour), "The organisation's runs of the day are used up.",
 		"Wait for the next day (UTC), or raise the cap.", "organisation", seen)

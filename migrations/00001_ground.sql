@@ -393,6 +393,14 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_te
 $$;
 -- +goose StatementEnd
 
+-- The ids of the keys under which secrets are sealed, of any organisation: at start each must be known.
+-- +goose StatementBegin
+CREATE FUNCTION sealing_keys() RETURNS TABLE (prefix bytea, sources bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+  SELECT substring(s.secret_sealed FROM 1 FOR 5), count(*) FROM public.sources s GROUP BY 1 ORDER BY 1
+$$;
+-- +goose StatementEnd
+
 -- Makes the partitions of deliveries for the given day and the p_ahead days after it, and drops those of days before
 -- p_keep_from, with the keys of that time. Only the owner can do that; the runtime role asks for it through this function.
 -- +goose StatementBegin
@@ -426,7 +434,7 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose Down
-DROP FUNCTION maintain_deliveries, due_runs, lookup_organisation, lookup_installation, lookup_run_org, use_sign_in_link, lookup_session, lookup_source;
+DROP FUNCTION maintain_deliveries, sealing_keys, due_runs, lookup_organisation, lookup_installation, lookup_run_org, use_sign_in_link, lookup_session, lookup_source;
 DROP TABLE journal, usage_lines, run_steps, runs, delivery_keys, deliveries, events, issues, mappings, sources, repositories,
   installations, sessions, sign_in_links, members, people, organisations;
 DROP FUNCTION errand_org, errand_orgs;

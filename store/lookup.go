@@ -85,6 +85,29 @@ func (s *Store) DueRuns(ctx context.Context, now time.Time, limit int) ([]DueRun
 	return due, translate(err)
 }
 
+// CheckSeals refuses a sealer that cannot open the secrets of every source: their deliveries could not be verified. It
+// returns Invalid, with the id of the key that is missing.
+func (s *Store) CheckSeals(ctx context.Context, sealer *Sealer) error {
+	rows, err := s.pool.Query(ctx, "select prefix, sources from sealing_keys()")
+	if err != nil {
+		return translate(err)
+	}
+	keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {
+		Prefix  []byte
+		Sources int64
+	}])
+	if err != nil {
+		return translate(err)
+	}
+	for _, k := range keys {
+		if !sealer.knows(k.Prefix) {
+			return errand.Invalid("ERRAND_SECRET_KEY", "the secrets of %d sources are sealed under another key (id %x): set that one, or name it in ERRAND_PREVIOUS_SECRET_KEY",
+				k.Sources, k.Prefix[min(1, len(k.Prefix)):])
+		}
+	}
+	return nil
+}
+
 // MaintainDeliveries makes the partitions of today and the next two days, and drops those of days that ended before
 // keep ago.
 func (s *Store) MaintainDeliveries(ctx context.Context, now time.Time, keep time.Duration) error {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tink-crypto/tink-go/v2/aead/aesgcm"
 	"github.com/tink-crypto/tink-go/v2/insecuresecretdataaccess"
@@ -89,6 +90,11 @@ func (s *Sealer) Seal(plain []byte, context string) ([]byte, error) {
 		return nil, errand.Errorf(errand.CodeInternal, err, "cannot seal")
 	}
 	return sealed, nil
+}
+
+// knows tells whether a key of this sealer made sealed values with that prefix.
+func (s *Sealer) knows(prefix []byte) bool {
+	return slices.ContainsFunc(s.opens, func(k sealKey) bool { return bytes.Equal(k.prefix, prefix) })
 }
 
 // Open gives back what was sealed for the same context. Its errors are Internal: what is in the database does not fit

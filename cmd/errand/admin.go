@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +35,8 @@ type adminCmd struct {
 		Add  adminMappingAdd  `cmd:"" help:"Add a rule that says which repository an error belongs to."`
 		List adminMappingList `cmd:"" help:"List the rules, in their order."`
 	} `cmd:"" help:"Which repository an error belongs to."`
-	Mode adminMode `cmd:"" help:"Set an organisation to active, observe (decide, start nothing) or paused."`
+	Mode   adminMode   `cmd:"" help:"Set an organisation, or one repository, to active, observe (decide, start nothing) or paused."`
+	Limits adminLimits `cmd:"" help:"Show the limits under which runs start, and change those that are given."`
 }
 
 type orgFlags struct {
@@ -201,6 +204,7 @@ func readSecret(file string) (string, error) {
 
 type adminMappingAdd struct {
 	Repository   string `name:"repository" required:"" placeholder:"OWNER/NAME" help:"Where such errors are mended."`
+	Source       string `name:"source" placeholder:"NAME" help:"Only errors of this source."`
 	StackRoot    string `name:"stack-root" placeholder:"PREFIX" help:"Prefix of the stack's paths, such as /app or app:///."`
 	SourceRoot   string `name:"source-root" placeholder:"PATH" help:"What it stands for in the repository; empty: its root."`
 	ModulePrefix string `name:"module-prefix" placeholder:"PREFIX" help:"For stacks without folders (Java, .NET): prefix of the module."`
@@ -219,12 +223,16 @@ func (c adminMappingAdd) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		source, err := findSource(ctx, db, org, c.Source)
+		if err != nil {
+			return err
+		}
 		d, err := setUpOnly(db, nil)
 		if err != nil {
 			return err
 		}
 		return d.AddMapping(ctx, org, dispatch.NewMapping{
-			Repository: repo, StackRoot: c.StackRoot, SourceRoot: c.SourceRoot, ModulePrefix: c.ModulePrefix, Project: c.Project,
+			Repository: repo, Source: source, StackRoot: c.StackRoot, SourceRoot: c.SourceRoot, ModulePrefix: c.ModulePrefix, Project: c.Project,
 			Platform: c.Platform, Environment: c.Environment, WorkflowFile: c.Workflow, Ref: c.Ref, BaseDir: c.BaseDir,
 		})
 	})
@@ -247,6 +255,30 @@ func findRepository(ctx context.Context, db *database, org errand.ID, fullName s
 		err = errand.Invalid("--repository", "%q is not connected (connected: %s): run `errand admin connect`", fullName, strings.Join(known, ", "))
 	}
 	return found, err
+}
+
+// findSource finds a source by its name; "" is none.
+func findSource(ctx context.Context, db *database, org errand.ID, name string) (*errand.ID, error) {
+	if name == "" {
+		return nil, nil
+	}
+	var found []errand.ID
+	err := db.InTx(ctx, org, func(tx *store.Tx) error {
+		sources, err := tx.ListSources(ctx)
+		for _, s := range sources {
+			if s.Name == name {
+				found = append(found, s.ID)
+			}
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) != 1:
+		return nil, errand.Invalid("--source", "%d sources are called %q, want one", len(found), name)
+	}
+	return &found[0], nil
 }
 
 type adminMappingList struct{ orgFlags }
@@ -272,12 +304,68 @@ func (c adminMappingList) Run(ctx context.Context) error {
 }
 
 type adminMode struct {
-	Mode string `arg:"" enum:"active,observe,paused" help:"${enum}."`
+	Mode       string `arg:"" enum:"active,observe,paused" help:"${enum}."`
+	Repository string `name:"repository" placeholder:"OWNER/NAME" help:"Only this repository."`
 	orgFlags
 }
 
 func (c adminMode) Run(ctx context.Context) error {
 	return c.within(ctx, func(db *database, org errand.ID) error {
-		return db.InTx(ctx, org, func(tx *store.Tx) error { _, err := tx.SetOrganisationMode(ctx, c.Mode); return err })
+		if c.Repository == "" {
+			return db.InTx(ctx, org, func(tx *store.Tx) error { _, err := tx.SetOrganisationMode(ctx, c.Mode); return err })
+		}
+		repo, err := findRepository(ctx, db, org, c.Repository)
+		if err != nil {
+			return err
+		}
+		return db.InTx(ctx, org, func(tx *store.Tx) error { _, err := tx.SetRepositoryMode(ctx, c.Mode, repo); return err })
 	})
+}
+
+type adminLimits struct {
+	DailyCap *int32         `name:"daily-cap" placeholder:"N" help:"Runs a day (UTC) at most; 0: none."`
+	Cooldown *time.Duration `name:"cooldown" placeholder:"DURATION" help:"Pause after a run of an issue has ended, such as 24h; 0s: none."`
+	MaxAge   *time.Duration `name:"max-age" placeholder:"DURATION" help:"Events older than this start nothing, such as 336h."`
+	MinLevel *string        `name:"min-level" placeholder:"LEVEL" help:"Least level: fatal, error, warning, info or debug."`
+	orgFlags
+}
+
+func (c adminLimits) Run(ctx context.Context) error {
+	change := store.SetOrganisationLimitsParams{DailyRunCap: c.DailyCap, MinLevel: c.MinLevel}
+	var err error
+	if change.CooldownS, err = seconds("--cooldown", c.Cooldown, 0); err != nil {
+		return err
+	}
+	if change.MaxAgeS, err = seconds("--max-age", c.MaxAge, 1); err != nil {
+		return err
+	}
+	if c.DailyCap != nil && *c.DailyCap < 0 {
+		return errand.Invalid("--daily-cap", "is %d: 0 or more", *c.DailyCap)
+	}
+	if c.MinLevel != nil && !slices.Contains([]string{"fatal", "error", "warning", "info", "debug"}, *c.MinLevel) {
+		return errand.Invalid("--min-level", "%q is not fatal, error, warning, info or debug", *c.MinLevel)
+	}
+	return c.within(ctx, func(db *database, org errand.ID) error {
+		var o store.Organisation
+		err := db.InTx(ctx, org, func(tx *store.Tx) (err error) { o, err = tx.SetOrganisationLimits(ctx, change); return err })
+		if err != nil {
+			return err
+		}
+		fmt.Printf("daily cap %d  cooldown %s  max age %s  least level %s  mode %s\n", o.DailyRunCap,
+			time.Duration(o.CooldownS)*time.Second, time.Duration(o.MaxAgeS)*time.Second, o.MinLevel, o.Mode)
+		return nil
+	})
+}
+
+// seconds gives a duration in whole seconds as the database keeps it; nil stays nil.
+func seconds(flag string, d *time.Duration, least int64) (*int32, error) {
+	if d == nil {
+		return nil, nil
+	}
+	n := int64(d.Seconds())
+	if n < least || n > math.MaxInt32 {
+		return nil, errand.Invalid(flag, "%s is out of range: %d s to %d s", d, least, math.MaxInt32)
+	}
+	s := int32(n)
+	return &s, nil
 }

@@ -55,7 +55,7 @@ type app struct {
 }
 
 // newApp wires the service, top to bottom: this function is its map.
-func newApp(db *database, cfg appConfig) (*app, error) {
+func newApp(ctx context.Context, db *database, cfg appConfig) (*app, error) {
 	clock := errand.Clock(time.Now)
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -63,6 +63,9 @@ func newApp(db *database, cfg appConfig) (*app, error) {
 	// Keys: one secret, one key a purpose.
 	sealer, err := newSealer(cfg)
 	if err != nil {
+		return nil, err
+	}
+	if err := db.CheckSeals(ctx, sealer); err != nil {
 		return nil, err
 	}
 	tokens, err := newTokenKeys(cfg)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -35,6 +36,9 @@ func (f databaseFlags) open(ctx context.Context, log *slog.Logger, attach bool) 
 	if attach {
 		if url, ok := pgembed.Running(dir, pgembed.Database, pgembed.RuntimeRole); ok {
 			return openAt(ctx, url, nil, log)
+		}
+		if _, err := os.Stat(dir); err != nil {
+			return nil, errand.Invalid("ERRAND_DATA_DIR", "there is no database in %s: name the folder that `errand serve` uses", dir)
 		}
 	}
 	server, err := pgembed.Start(ctx, pgembed.Config{DataDir: dir, BinDir: f.PostgresBin, Logger: log})

@@ -39,7 +39,7 @@ func startPlane(ctx context.Context, d *demo, w *world) (*plane, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	p.app, err = newApp(db, appConfig{
+	p.app, err = newApp(ctx, db, appConfig{
 		Log: d.log, PublicURL: p.url, Master: randomBytes(32),
 		GitHub: github.Config{AppID: w.sim.AppID(), PrivateKey: w.sim.PrivateKey(), BaseURL: w.sim.APIURL(), Logger: d.log},
 	})

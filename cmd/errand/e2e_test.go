@@ -290,6 +290,53 @@ func TestAnInterruptedDemoLeavesNothing(t *testing.T) {
 	}
 }
 
+// Under another secret key the source's secret cannot be opened, and every delivery would fail: the start is refused, and
+// with the former key named it is not. Beside it, what an operator changes from the shell.
+func TestAnOperatorIsToldAndCanMendIt(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	if out := h.admin("limits", "--daily-cap", "3", "--cooldown", "1h"); !strings.Contains(out, "daily cap 3  cooldown 1h0m0s  max age 336h0m0s") {
+		t.Errorf("limits: %s", out)
+	}
+	h.admin("mapping", "add", "--repository", demoOwner+"/"+demoRepo, "--source", "Sentry")
+	h.kill()
+	former := ""
+	for i, e := range h.env {
+		if k, v, _ := strings.Cut(e, "="); k == "ERRAND_SECRET_KEY" {
+			former = v
+			h.env[i] = k + "=" + base64.StdEncoding.EncodeToString(randomBytes(32))
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, built.errand, "serve")
+	cmd.Env = h.env
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "errand: ERRAND_SECRET_KEY: the secrets of 1 sources are sealed under another key") {
+		t.Fatalf("under another key: %v\n%s", err, tail(string(out), 2000))
+	}
+	h.env = append(h.env, "ERRAND_PREVIOUS_SECRET_KEY="+former)
+	h.start()
+	if status, answer := h.deliver(h.crash()); status != http.StatusAccepted {
+		t.Errorf("with the former key named: %d %v", status, answer)
+	}
+}
+
+// An admin command in the wrong folder must not make a second database.
+func TestAdminNeverMakesADatabase(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := exec.Command(built.errand, "admin", "mapping", "list")
+	cmd.Env, cmd.Dir = withoutErrand(os.Environ()), dir
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "errand: ERRAND_DATA_DIR: there is no database in") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("it made %s", left[0].Name())
+	}
+}
+
 func TestServeRefusesToStartWithoutWhatKeepsItSafe(t *testing.T) {
 	t.Parallel()
 	good := map[string]string{

@@ -44,7 +44,7 @@ func (c serveCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a, err := newApp(db, cfg)
+	a, err := newApp(ctx, db, cfg)
 	if err != nil {
 		return errors.Join(err, db.close())
 	}

@@ -12,6 +12,12 @@ UPDATE organisations SET mode = @mode WHERE id = errand_org();
 -- name: SetOrganisationCaps :execrows
 UPDATE organisations SET daily_run_cap = @daily_run_cap, cooldown_s = @cooldown_s WHERE id = errand_org();
 
+-- name: SetOrganisationLimits :one
+UPDATE organisations SET
+  daily_run_cap = coalesce(sqlc.narg(daily_run_cap), daily_run_cap), cooldown_s = coalesce(sqlc.narg(cooldown_s), cooldown_s),
+  max_age_s = coalesce(sqlc.narg(max_age_s), max_age_s), min_level = coalesce(sqlc.narg(min_level), min_level)
+WHERE id = errand_org() RETURNING *;
+
 -- name: CreatePerson :exec
 INSERT INTO people (id, name, created_at) VALUES (@id, @name, @created_at);
 

@@ -536,6 +536,42 @@ func (q *Queries) SetOrganisationCaps(ctx context.Context, dailyRunCap int32, co
 	return result.RowsAffected(), nil
 }
 
+const setOrganisationLimits = `-- name: SetOrganisationLimits :one
+UPDATE organisations SET
+  daily_run_cap = coalesce($1, daily_run_cap), cooldown_s = coalesce($2, cooldown_s),
+  max_age_s = coalesce($3, max_age_s), min_level = coalesce($4, min_level)
+WHERE id = errand_org() RETURNING id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at
+`
+
+type SetOrganisationLimitsParams struct {
+	DailyRunCap *int32
+	CooldownS   *int32
+	MaxAgeS     *int32
+	MinLevel    *string
+}
+
+func (q *Queries) SetOrganisationLimits(ctx context.Context, arg SetOrganisationLimitsParams) (Organisation, error) {
+	row := q.db.QueryRow(ctx, setOrganisationLimits,
+		arg.DailyRunCap,
+		arg.CooldownS,
+		arg.MaxAgeS,
+		arg.MinLevel,
+	)
+	var i Organisation
+	err := row.Scan(
+		&i.ID,
+		&i.Slug,
+		&i.Name,
+		&i.Mode,
+		&i.DailyRunCap,
+		&i.CooldownS,
+		&i.MaxAgeS,
+		&i.MinLevel,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
 const setOrganisationMode = `-- name: SetOrganisationMode :execrows
 UPDATE organisations SET mode = $1 WHERE id = errand_org()
 `
