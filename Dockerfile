@@ -13,7 +13,7 @@ COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /errand /errand
 USER 65532:65532
 EXPOSE 8080
-ENV ERRAND_LISTEN=:8080
+ENV ERRAND_LISTEN=:8080 ERRAND_DRAIN=5s
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s CMD ["/errand", "health"]
 ENTRYPOINT ["/errand"]
 CMD ["serve"]

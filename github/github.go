@@ -59,6 +59,17 @@ type App struct {
 	clients map[scope]*scoped
 }
 
+// Check tells all that New would refuse, and not only the first of it.
+func Check(cfg Config) error {
+	var errs []error
+	if cfg.AppID <= 0 {
+		errs = append(errs, errand.Invalid("github.app_id", "the GitHub App's id is missing: set it to the number on the App's settings page"))
+	}
+	_, keyErr := parseKey(cfg.PrivateKey)
+	_, urlErr := parseBaseURL(cfg.BaseURL)
+	return errors.Join(append(errs, keyErr, urlErr)...)
+}
+
 // New makes the client, or says in a sentence which setting is missing or too weak.
 func New(cfg Config) (*App, error) {
 	if cfg.AppID <= 0 {

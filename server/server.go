@@ -96,6 +96,9 @@ func MetricsHandler(reg *prometheus.Registry) http.Handler {
 	return mux
 }
 
+// SummaryLine is the message of the one line that each request leaves in the log.
+const SummaryLine = "request"
+
 // summary gives each request an id, and when it is answered one line in the log and one observation.
 func summary(cfg Config, requests *prometheus.HistogramVec) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
@@ -122,9 +125,9 @@ func summary(cfg Config, requests *prometheus.HistogramVec) echo.MiddlewareFunc 
 			case route == "/healthz" || route == "/readyz" || c.Request().Method == http.MethodGet:
 				level = slog.LevelDebug
 			}
-			cfg.Log.LogAttrs(c.Request().Context(), level, "request",
+			cfg.Log.LogAttrs(c.Request().Context(), level, SummaryLine,
 				slog.String("request", id), slog.String("method", c.Request().Method), slog.String("route", route),
-				slog.Int("status", status), slog.Duration("took", took), slog.Int64("bytes_out", c.Response().Size), slog.String("problem", problemOf(err)))
+				slog.Int("status", status), slog.Float64("took_ms", float64(took.Microseconds())/1000), slog.Int64("bytes_out", c.Response().Size), slog.String("problem", problemOf(err)))
 			return nil
 		}
 	}

@@ -101,13 +101,13 @@ type adminConnect struct {
 }
 
 func (c adminConnect) Run(ctx context.Context) error {
-	key, err := c.privateKey()
+	cfg, err := c.config()
 	if err != nil {
 		return err
 	}
-	gh, err := github.New(github.Config{AppID: c.GitHubAppID, PrivateKey: key, BaseURL: c.GitHubAPIURL})
+	gh, err := github.New(cfg)
 	if err != nil {
-		return bySetting(err)
+		return err
 	}
 	return c.within(ctx, func(db *database, org errand.ID) error {
 		d, err := setUpOnly(db, gh)

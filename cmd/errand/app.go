@@ -37,6 +37,7 @@ type appConfig struct {
 	PreviousMasters [][]byte
 	GitHub          github.Config
 	TrustedProxies  []*net.IPNet
+	Drain           time.Duration // how long requests are still taken after the signal to stop
 	SearchFor       time.Duration // how long an unclear dispatch is searched for; 0 = the default
 }
 
@@ -52,6 +53,7 @@ type app struct {
 	hooks    *webhooks.Webhooks
 	access   *access.Access
 	ready    *readiness
+	drain    time.Duration
 }
 
 // newApp wires the service, top to bottom: this function is its map.
@@ -118,7 +120,7 @@ func newApp(ctx context.Context, db *database, cfg appConfig) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &app{log: cfg.Log, db: db, metrics: metrics, runs: lives, dispatch: disp, hooks: hooks, access: people, ready: &readiness{db: db}, workers: river.NewWorkers()}
+	a := &app{log: cfg.Log, db: db, metrics: metrics, runs: lives, dispatch: disp, hooks: hooks, access: people, ready: &readiness{db: db}, drain: cfg.Drain, workers: river.NewWorkers()}
 	disp.AddWorkers(a.workers)
 	e := server.New(server.Config{
 		Log: cfg.Log, Clock: clock, Version: version, Metrics: metrics, Ready: a.ready.check,
@@ -149,8 +151,9 @@ func newTokenKeys(cfg appConfig) (*runtoken.Keys, error) {
 	return runtoken.NewKeys(derived(cfg.Master, "run tokens"), old...)
 }
 
-// serve answers on the listener and works jobs until ctx ends; then it takes no more, finishes what is under way, and
-// returns nil. A database that goes away for good is an error.
+// serve answers on the listener and works jobs until ctx ends; then it says that it is not ready, goes on taking requests for
+// the time that a proxy needs to notice, finishes what is under way, and returns nil. A database that goes away for good is
+// an error.
 func (a *app) serve(ctx context.Context, listener net.Listener) (err error) {
 	stopJobs, err := a.db.Work(context.WithoutCancel(ctx), store.WorkConfig{
 		Workers: a.workers, MaxWorkers: 20, SweepEvery: 5 * time.Second, OnDiscard: a.dispatch.OnDiscard,
@@ -159,21 +162,21 @@ func (a *app) serve(ctx context.Context, listener net.Listener) (err error) {
 		return err
 	}
 	srv := &http.Server{
-		Handler: a.handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second,
+		Handler: a.ready.closing(a.handler), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
 	a.ready.set(true)
 
-	var cause error
-	select {
-	case <-ctx.Done():
-	case cause = <-served:
-	case <-a.db.gone():
-		cause = errors.New("the embedded PostgreSQL ended; the log holds its last words")
-	}
+	cause := a.ended(ctx.Done(), served)
 	a.ready.set(false)
+	if cause == nil && a.drain > 0 {
+		a.log.InfoContext(ctx, "not ready any more; requests are still taken", "drain_ms", a.drain.Milliseconds())
+		drained, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.drain)
+		cause = a.ended(drained.Done(), served)
+		cancel()
+	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	if err := srv.Shutdown(stop); err != nil {
@@ -183,4 +186,16 @@ func (a *app) serve(ctx context.Context, listener net.Listener) (err error) {
 		cause = fmt.Errorf("finish the jobs under way: %w", err)
 	}
 	return cause
+}
+
+// ended waits for done, or gives the reason why serving has ended before it.
+func (a *app) ended(done <-chan struct{}, served <-chan error) error {
+	select {
+	case <-done:
+		return nil
+	case err := <-served:
+		return err
+	case <-a.db.gone():
+		return errors.New("the embedded PostgreSQL ended; the log holds its last words")
+	}
 }

@@ -21,6 +21,9 @@ type database struct {
 // open opens the database that the flags name, migrated: the embedded one is started (or, with attach, joined when
 // another process of this machine runs it).
 func (f databaseFlags) open(ctx context.Context, log *slog.Logger, attach bool) (*database, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
 	if f.DatabaseURL != "" {
 		if f.DatabaseOwnerURL != "" {
 			if err := store.Migrate(ctx, f.DatabaseOwnerURL, time.Now()); err != nil {
@@ -28,9 +31,6 @@ func (f databaseFlags) open(ctx context.Context, log *slog.Logger, attach bool) 
 			}
 		}
 		return openAt(ctx, f.DatabaseURL, nil, log)
-	}
-	if f.DatabaseOwnerURL != "" {
-		return nil, errand.Invalid("ERRAND_DATABASE_OWNER_URL", "is set without ERRAND_DATABASE_URL: give both, or neither for the embedded database")
 	}
 	dir := filepath.Join(f.DataDir, "postgres")
 	if attach {

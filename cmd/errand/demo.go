@@ -39,6 +39,9 @@ func (c demoCmd) Run(ctx context.Context) error {
 	if err != nil || wait <= 0 {
 		return errand.Invalid("--wait", "%q is not a duration such as 90s", c.Wait)
 	}
+	if err := c.check(); err != nil {
+		return err
+	}
 	runner, err := c.runner()
 	if err != nil {
 		return err

@@ -35,6 +35,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	var c cli
 	parser, err := kong.New(&c, kong.Name("errand"), kong.Description("An error from production becomes a reviewed pull request."),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Vars{})
@@ -51,23 +52,30 @@ func run(args []string) int {
 	return 0
 }
 
-// complain tells a person what went wrong: the message, and not the code it travels under.
+// complain tells a person what went wrong, a line each: the message, and not the code it travels under.
 func complain(err error) int {
 	for _, e := range flatten(err) {
-		var ours *errand.Error
-		switch {
-		case errors.As(e, &ours) && ours.Field != "":
-			fmt.Fprintf(os.Stderr, "errand: %s: %s\n", ours.Field, ours.Message)
-		case errors.As(e, &ours) && ours.Message != "" && ours.Cause == nil:
-			fmt.Fprintf(os.Stderr, "errand: %s\n", ours.Message)
-		default:
-			fmt.Fprintf(os.Stderr, "errand: %v\n", e)
-		}
-		if ours != nil && ours.Hint != "" {
-			fmt.Fprintf(os.Stderr, "        %s\n", ours.Hint)
-		}
+		fmt.Fprintln(os.Stderr, "errand: "+sentence(e))
 	}
 	return 1
+}
+
+// sentence is what was wrong, where, and what to do.
+func sentence(err error) string {
+	var ours *errand.Error
+	s := err.Error()
+	if errors.As(err, &ours) {
+		switch {
+		case ours.Field != "":
+			s = ours.Field + ": " + ours.Message
+		case ours.Message != "" && ours.Cause == nil:
+			s = ours.Message
+		}
+		if ours.Hint != "" {
+			s += ": " + ours.Hint
+		}
+	}
+	return s
 }
 
 func flatten(err error) []error {

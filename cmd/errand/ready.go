@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync/atomic"
 )
 
@@ -19,4 +20,15 @@ func (r *readiness) check(ctx context.Context) error {
 		return errors.New("starting or stopping")
 	}
 	return r.db.Ping(ctx)
+}
+
+// closing asks each client, once the server is on its way out, to open its next connection elsewhere: a request sent on a
+// kept connection at the moment that it is closed would be lost.
+func (r *readiness) closing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !r.serving.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, req)
+	})
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"time"
 
 	"github.com/errand-dev/errand"
-	"github.com/errand-dev/errand/github"
 	"github.com/errand-dev/errand/server"
 	"github.com/errand-dev/errand/store"
 )
@@ -21,9 +21,11 @@ type serveCmd struct {
 	PublicURL      string   `name:"public-url" env:"ERRAND_PUBLIC_URL" placeholder:"URL" help:"Address under which trackers, runners and people reach this server."`
 	TrustedProxies []string `name:"trusted-proxies" env:"ERRAND_TRUSTED_PROXIES" placeholder:"CIDR,..." help:"Networks whose X-Forwarded-For is believed."`
 	Organisation   string   `name:"organisation" env:"ERRAND_ORGANISATION" default:"default" placeholder:"SLUG" help:"Organisation made at the first start, with an owner who gets a sign-in link."`
+	Drain          string   `name:"drain" env:"ERRAND_DRAIN" default:"0s" placeholder:"DURATION" help:"After the signal to stop, how long requests are still taken while /readyz says 503: as long as a proxy needs to notice."`
 	databaseFlags
 	secretFlags
 	githubFlags
+	reportFlags
 	logFlags
 }
 
@@ -32,6 +34,14 @@ func (c serveCmd) Run(ctx context.Context) error {
 	cfg, err := c.config()
 	if err != nil {
 		return err
+	}
+	if c.SentryDSN != "" {
+		r, err := newReporter(c.SentryDSN, c.secrets())
+		if err != nil {
+			return errand.Invalid("ERRAND_SENTRY_DSN", "is not taken by Sentry's library: copy it again from the project's settings page (Client Keys)")
+		}
+		defer r.close()
+		log = slog.New(reporting{Handler: log.Handler(), to: r})
 	}
 	cfg.Log, cfg.GitHub.Logger = log, log
 	// The port first: a second server on this machine fails before it touches anything.
@@ -70,38 +80,21 @@ func (c serveCmd) config() (appConfig, error) {
 	keep(err)
 	cfg.Master, cfg.PreviousMasters, err = c.masters()
 	keep(err)
+	cfg.GitHub, err = c.githubFlags.config()
+	keep(err)
+	keep(checkAddress("ERRAND_LISTEN", c.Listen))
+	if c.MetricsListen != "" {
+		keep(checkAddress("ERRAND_METRICS_LISTEN", c.MetricsListen))
+	}
 	cfg.TrustedProxies, err = parseProxies(c.TrustedProxies)
 	keep(err)
-	key, err := c.privateKey()
+	keep(checkSlug(c.Organisation))
+	cfg.Drain, err = parseDrain(c.Drain)
 	keep(err)
-	cfg.GitHub = github.Config{AppID: c.GitHubAppID, PrivateKey: key, BaseURL: c.GitHubAPIURL}
-	if c.GitHubAppID <= 0 {
-		keep(errand.Invalid("ERRAND_GITHUB_APP_ID", "is not set: it is the number on the GitHub App's settings page"))
-	} else if err == nil {
-		_, err = github.New(cfg.GitHub)
-		keep(bySetting(err))
-	}
+	keep(c.databaseFlags.check())
+	keep(c.reportFlags.check())
+	keep(c.logFlags.check())
 	return cfg, errors.Join(errs...)
-}
-
-// bySetting names the settings in the words of whoever set them.
-func bySetting(err error) error {
-	if err == nil {
-		return nil
-	}
-	settings := map[string]string{
-		"github.app_id": "ERRAND_GITHUB_APP_ID", "github.private_key": "ERRAND_GITHUB_PRIVATE_KEY", "github.api_url": "ERRAND_GITHUB_API_URL",
-	}
-	all := flatten(err)
-	for i, one := range all {
-		var e *errand.Error
-		if errors.As(one, &e) && settings[e.Field] != "" {
-			named := *e
-			named.Field = settings[e.Field]
-			all[i] = &named
-		}
-	}
-	return errors.Join(all...)
 }
 
 // welcome makes the first organisation, and prints the link by which its owner signs in.
@@ -136,10 +129,16 @@ func serveMetrics(ctx context.Context, addr string, a *app) (stop func() error, 
 }
 
 type migrateCmd struct {
-	DatabaseOwnerURL string `name:"database-owner-url" env:"ERRAND_DATABASE_OWNER_URL" required:"" placeholder:"URL" help:"The database as its owner."`
+	DatabaseOwnerURL string `name:"database-owner-url" env:"ERRAND_DATABASE_OWNER_URL" placeholder:"URL" help:"The database as its owner."`
 }
 
 func (c migrateCmd) Run(ctx context.Context) error {
+	if c.DatabaseOwnerURL == "" {
+		return errand.Invalid("ERRAND_DATABASE_OWNER_URL", "is not set: give the database's address as its owner, postgres://errand_owner:PASSWORD@HOST:5432/DATABASE")
+	}
+	if err := checkDatabaseURL("ERRAND_DATABASE_OWNER_URL", c.DatabaseOwnerURL); err != nil {
+		return err
+	}
 	if err := store.Migrate(ctx, c.DatabaseOwnerURL, time.Now()); err != nil {
 		return err
 	}
@@ -148,15 +147,34 @@ func (c migrateCmd) Run(ctx context.Context) error {
 }
 
 type healthCmd struct {
-	URL string `name:"url" env:"ERRAND_HEALTH_URL" default:"http://127.0.0.1:8080/readyz" placeholder:"URL" help:"What to ask."`
+	URL    string `name:"url" env:"ERRAND_HEALTH_URL" placeholder:"URL" help:"What to ask. Empty: /readyz of the server that listens on --listen."`
+	Listen string `name:"listen" env:"ERRAND_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the server listens."`
 }
 
 func (c healthCmd) Run(ctx context.Context) error {
+	if c.URL == "" {
+		if err := checkAddress("ERRAND_LISTEN", c.Listen); err != nil {
+			return err
+		}
+		c.URL = readyURL(c.Listen)
+	}
 	if err := c.ask(ctx); err != nil {
 		return err
 	}
 	fmt.Println("ready")
 	return nil
+}
+
+// readyURL is where the server that listens there answers on this machine.
+func readyURL(listen string) string {
+	host, port, _ := net.SplitHostPort(listen) // checked before
+	switch host {
+	case "", "0.0.0.0":
+		host = "127.0.0.1"
+	case "::":
+		host = "::1"
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/readyz"
 }
 
 func (c healthCmd) ask(ctx context.Context) error {
