@@ -12,6 +12,7 @@ require (
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/fergusstrange/embedded-postgres v1.34.0
 	github.com/getkin/kin-openapi v0.153.0
+	github.com/getsentry/sentry-go v0.50.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/google/go-github/v93 v93.0.0
@@ -28,7 +29,6 @@ require (
 )
 
 require (
-	github.com/getsentry/sentry-go v0.50.0 // indirect
 	golang.org/x/sync v0.25.0 // indirect
 )
 
