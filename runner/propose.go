@@ -100,7 +100,7 @@ func (p *proposer) build(ctx context.Context, input json.RawMessage) (admitted, 
 		return admitted{}, err
 	}
 	a := admitted{Title: p.public(in.Title), Body: p.public(in.Body)}
-	a.Title = strings.TrimSpace(plain(a.Title))
+	a.Title = strings.TrimSpace(plain(quiet(a.Title)))
 	switch {
 	case a.Title == "" || utf8.RuneCountInString(a.Title) > 200:
 		return a, refuse("the title needs 1 to 200 characters")

@@ -24,19 +24,15 @@ var uncertainHeading = regexp.MustCompile(`(?im)^\s*(#{1,6}\s*|\*\*)uncertain fi
 // uncertain tells whether the agent says that it is not sure.
 func uncertain(body string) bool { return uncertainHeading.MatchString(body) }
 
-// skips are words by which a commit message would keep checks from running.
-var skips = regexp.MustCompile(`(?i)\[(skip ci|ci skip|no ci|skip actions|actions skip)\]|(?m)^\s*skip-checks:`)
-
 // commitMessage holds the pull request's text too, so that it is not lost where the pull request cannot be opened.
 func commitMessage(a admitted, run errand.ID) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n%s\n\n", a.Title, strings.TrimSpace(cut(a.Body, maxMessage)))
+	fmt.Fprintf(&b, "%s\n\n%s\n\n", quiet(a.Title), quiet(strings.TrimSpace(cut(a.Body, maxMessage))))
 	for _, c := range a.Claim.Changes {
-		fmt.Fprintf(&b, "%s: %s\n", plain(c.Path), plain(cut(c.Description, 500)))
+		fmt.Fprintf(&b, "%s: %s\n", plain(inert(c.Path)), plain(quiet(cut(c.Description, 500))))
 	}
-	text := skips.ReplaceAllStringFunc(b.String(), func(s string) string { return strings.Trim(s, "[]:") })
-	text = strings.ReplaceAll(text, "\x00", "")
-	return fmt.Sprintf("%s\n%s\nErrand-Claim: %s\n", text, trailer(run), a.ClaimHash)
+	// Once more over the whole, whose parts were joined: only Errand's own trailers stand below.
+	return fmt.Sprintf("%s\n%s\nErrand-Claim: %s\n", inert(b.String()), trailer(run), a.ClaimHash)
 }
 
 // account is what a run used, for people to read.
@@ -113,21 +109,26 @@ func pullBody(a admitted, used account, start wire.StartResponse) string {
 }
 
 var (
+	entity   = regexp.MustCompile(`&([#A-Za-z][#A-Za-z0-9]*;)`)
 	htmlOpen = regexp.MustCompile(`<([A-Za-z/!?])`)
 	mention  = regexp.MustCompile(`@([A-Za-z0-9])`)
 )
 
 // tame takes from the agent's Markdown what acts on its reader: HTML (a comment hides what follows), images (whoever opens
-// the page fetches them, with whatever stands in their address), and mentions.
+// the page fetches them, with whatever stands in their address), mentions, and what inert takes. A character written as an
+// entity would be read as itself by the forge only.
 func tame(s string) string {
+	s = entity.ReplaceAllString(quiet(s), "&amp;$1")
 	s = htmlOpen.ReplaceAllString(s, "&lt;$1")
-	s = strings.ReplaceAll(s, "![", "!\\[")
-	return mention.ReplaceAllString(s, "@ $1")
+	return strings.ReplaceAll(s, "![", "!\\[")
 }
+
+// quiet makes a text inert and calls nobody.
+func quiet(s string) string { return mention.ReplaceAllString(inert(s), "@ $1") }
 
 // cell makes text fit for one cell of a Markdown table, without markup of its own.
 func cell(s string) string {
-	return strings.NewReplacer("|", "\\|", "`", "'", "<", "&lt;", "[", "\\[").Replace(plain(s))
+	return strings.NewReplacer("|", "\\|", "`", "'", "<", "&lt;", "[", "\\[").Replace(plain(inert(s)))
 }
 
 func upperFirst(s string) string {

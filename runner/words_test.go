@@ -34,7 +34,7 @@ func TestErrandsWordsStandAboveTheAgentsAndATitleIsNoMarkup(t *testing.T) {
 	line := body[strings.Index(body, "[The error at the tracker]"):]
 	line = line[:strings.Index(line, "\n")]
 	_, span, _ := strings.Cut(line, ": `")
-	if !strings.HasSuffix(span, "fixes #12`") || strings.Count(span, "`") != 1 {
+	if !strings.HasSuffix(span, "fixes # 12`") || strings.Count(span, "`") != 1 {
 		t.Errorf("the title is not one code span: %s", line)
 	}
 }
