@@ -38,8 +38,13 @@ var grants = map[string]string{
 	"delivery_keys": "SELECT, INSERT, UPDATE, DELETE",
 	"runs":          "SELECT, INSERT, UPDATE",
 	"run_steps":     "SELECT, INSERT",
+	"issue_places":  "SELECT, INSERT, UPDATE",
+	"waits":         "SELECT, INSERT, UPDATE, DELETE",
+	"incidents":     "SELECT, INSERT, UPDATE",
 	"usage_lines":   "SELECT, INSERT",
 	"journal":       "SELECT, INSERT", // append-only for the runtime
+	"source_hours":  "SELECT, INSERT, UPDATE, DELETE",
+	"source_health": "SELECT, INSERT, UPDATE",
 }
 
 // Migrate brings the schema (ours and the job queue's) up to date as the owner, grants the runtime role what it needs,

@@ -133,6 +133,7 @@ func (w *Webhooks) receive(c echo.Context) error {
 		}
 	}
 	w.count.deliveries.WithLabelValues(d.kind, string(d.outcome)).Inc()
+	w.tally.add(d)
 	w.logDelivery(ctx, slog.LevelInfo, d)
 	if refusal != nil {
 		return refusal
@@ -214,6 +215,7 @@ func (w *Webhooks) verify(req *http.Request, src store.SourceSecret, kind provid
 		}
 	}
 	w.count.unsigned.WithLabelValues(src.Kind).Inc()
+	w.tally.refuse(&src, failure.Error(), now)
 	w.log.LogAttrs(req.Context(), slog.LevelWarn, "delivery refused",
 		slog.String("org", string(src.Org)), slog.String("source", string(src.ID)), slog.String("kind", src.Kind),
 		slog.Int("bytes", len(body)), slog.String("problem", failure.Error()))

@@ -104,3 +104,34 @@ func (w *Webhooks) RotateSecret(ctx context.Context, org, source errand.ID, give
 	w.log.LogAttrs(ctx, slog.LevelInfo, "secret rotated", slog.String("org", string(org)), slog.String("source", string(source)))
 	return s, nil
 }
+
+// ForgetPreviousSecret ends the overlap of the last rotation at once: for a secret that has leaked. It returns NotFound for a
+// source that does not exist or is not the organisation's.
+func (w *Webhooks) ForgetPreviousSecret(ctx context.Context, org, source errand.ID) error {
+	return w.change(ctx, org, source, "previous secret forgotten", func(tx *store.Tx) (int64, error) { return tx.ForgetPreviousSecret(ctx, source) })
+}
+
+// DisableSource makes the source answer 404 to every delivery, as an address does that does not exist. Its issues and runs
+// stay. It returns NotFound for a source that does not exist or is not the organisation's; a disabled one stays disabled.
+func (w *Webhooks) DisableSource(ctx context.Context, org, source errand.ID) error {
+	return w.change(ctx, org, source, "source disabled", func(tx *store.Tx) (int64, error) { return tx.DisableSource(ctx, w.clock(), source) })
+}
+
+// EnableSource takes deliveries again, under the secret that the source has. It returns NotFound as DisableSource does.
+func (w *Webhooks) EnableSource(ctx context.Context, org, source errand.ID) error {
+	return w.change(ctx, org, source, "source enabled", func(tx *store.Tx) (int64, error) { return tx.EnableSource(ctx, source) })
+}
+
+func (w *Webhooks) change(ctx context.Context, org, source errand.ID, what string, do func(*store.Tx) (int64, error)) error {
+	err := w.store.InTx(ctx, org, func(tx *store.Tx) error {
+		n, err := do(tx)
+		if err == nil && n == 0 {
+			err = errand.NotFound("source")
+		}
+		return err
+	})
+	if err == nil {
+		w.log.LogAttrs(ctx, slog.LevelInfo, what, slog.String("org", string(org)), slog.String("source", string(source)))
+	}
+	return err
+}

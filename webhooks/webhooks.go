@@ -43,6 +43,7 @@ type Webhooks struct {
 	log      *slog.Logger
 	kinds    map[string]provider
 	count    counters
+	tally    *tally
 }
 
 type counters struct {
@@ -89,11 +90,12 @@ func New(cfg Config) (*Webhooks, error) {
 			}, []string{"kind"}),
 		},
 	}
+	w.tally = newTally()
 	if cfg.Store == nil || cfg.Sealer == nil || cfg.Scrubber == nil || cfg.Clock == nil || cfg.Logger == nil {
 		return nil, errand.Errorf(errand.CodeInternal, nil, "webhooks: a part of the configuration is missing")
 	}
 	if cfg.Metrics != nil {
-		for _, c := range []prometheus.Collector{w.count.deliveries, w.count.unsigned, w.count.lost} {
+		for _, c := range append(w.tally.collectors(), w.count.deliveries, w.count.unsigned, w.count.lost) {
 			if err := cfg.Metrics.Register(c); err != nil {
 				return nil, errand.Errorf(errand.CodeInternal, err, "webhooks: metrics")
 			}

@@ -161,6 +161,7 @@ func (a *app) serve(ctx context.Context, listener net.Listener) (err error) {
 	if err != nil {
 		return err
 	}
+	defer a.count(ctx)()
 	srv := &http.Server{
 		Handler: a.ready.closing(a.handler), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
@@ -186,6 +187,20 @@ func (a *app) serve(ctx context.Context, listener net.Listener) (err error) {
 		cause = fmt.Errorf("finish the jobs under way: %w", err)
 	}
 	return cause
+}
+
+// count writes the counts of sources while requests come; what it gives writes the last of them and returns.
+func (a *app) count(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.hooks.RunCounts(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // ended waits for done, or gives the reason why serving has ended before it.

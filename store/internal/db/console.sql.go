@@ -13,7 +13,7 @@ import (
 )
 
 const consoleIssue = `-- name: ConsoleIssue :one
-SELECT i.id, i.org_id, i.source_id, i.provider_id, i.fingerprint, i.title, i.culprit, i.level, i.platform, i.project, i.link, i.status, i.status_at, i.first_seen, i.last_seen, i.deliveries, i.created_at, s.kind AS source_kind, s.name AS source_name FROM issues i JOIN sources s ON s.id = i.source_id WHERE i.id = $1
+SELECT i.id, i.org_id, i.source_id, i.provider_id, i.fingerprint, i.title, i.culprit, i.level, i.platform, i.project, i.link, i.status, i.status_at, i.first_seen, i.last_seen, i.deliveries, i.created_at, i.regressed_at, s.kind AS source_kind, s.name AS source_name FROM issues i JOIN sources s ON s.id = i.source_id WHERE i.id = $1
 `
 
 type ConsoleIssueRow struct {
@@ -43,6 +43,7 @@ func (q *Queries) ConsoleIssue(ctx context.Context, id errand.ID) (ConsoleIssueR
 		&i.Issue.LastSeen,
 		&i.Issue.Deliveries,
 		&i.Issue.CreatedAt,
+		&i.Issue.RegressedAt,
 		&i.SourceKind,
 		&i.SourceName,
 	)
@@ -153,7 +154,7 @@ func (q *Queries) ConsoleJournal(ctx context.Context, subject errand.ID, maxRows
 }
 
 const consoleRun = `-- name: ConsoleRun :one
-SELECT r.id, r.org_id, r.issue_id, r.event_id, r.repository_id, r.state, r.reason, r.detail, r.version, r.workflow_file, r.ref, r.base_dir, r.stack_root, r.source_root, r.created_at, r.updated_at, r.deadline_at, r.heartbeat_at, r.finished_at, r.dispatch_attempt, r.dispatched_at, r.workflow_run_id, r.workflow_run_attempt, r.workflow_run_url, r.exchanged_at, r.exchange_attempt, r.exchange_nonce, r.token_expires_at, r.started_at, r.corrections, r.provider, r.model, r.verdict, r.paths, r.summary, r.branch, r.pr_number, r.pr_url, r.pr_draft, r.result_digest, r.tool_calls, i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name, p.default_branch
+SELECT r.id, r.org_id, r.issue_id, r.event_id, r.repository_id, r.state, r.reason, r.detail, r.version, r.workflow_file, r.ref, r.base_dir, r.stack_root, r.source_root, r.created_at, r.updated_at, r.deadline_at, r.heartbeat_at, r.finished_at, r.dispatch_attempt, r.dispatched_at, r.workflow_run_id, r.workflow_run_attempt, r.workflow_run_url, r.exchanged_at, r.exchange_attempt, r.exchange_nonce, r.token_expires_at, r.started_at, r.corrections, r.provider, r.model, r.verdict, r.paths, r.summary, r.branch, r.pr_number, r.pr_url, r.pr_draft, r.result_digest, r.tool_calls, r.problem, r.reserved_pico, r.pr_fate, r.pr_fate_at, r.pr_fate_from, i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name, p.default_branch
 FROM runs r JOIN issues i ON i.id = r.issue_id JOIN repositories p ON p.id = r.repository_id
 WHERE r.id = $1
 `
@@ -211,6 +212,11 @@ func (q *Queries) ConsoleRun(ctx context.Context, id errand.ID) (ConsoleRunRow, 
 		&i.Run.PRDraft,
 		&i.Run.ResultDigest,
 		&i.Run.ToolCalls,
+		&i.Run.Problem,
+		&i.Run.ReservedPico,
+		&i.Run.PRFate,
+		&i.Run.PRFateAt,
+		&i.Run.PRFateFrom,
 		&i.IssueTitle,
 		&i.RepositoryOwner,
 		&i.RepositoryName,

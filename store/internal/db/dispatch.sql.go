@@ -36,9 +36,18 @@ func (q *Queries) DispatchDeliveryFailed(ctx context.Context, now time.Time, del
 	return result.RowsAffected(), nil
 }
 
+const dispatchEndWait = `-- name: DispatchEndWait :exec
+DELETE FROM waits WHERE issue_id = $1
+`
+
+func (q *Queries) DispatchEndWait(ctx context.Context, issueID errand.ID) error {
+	_, err := q.db.Exec(ctx, dispatchEndWait, issueID)
+	return err
+}
+
 const dispatchEndedRuns = `-- name: DispatchEndedRuns :many
 
-SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls FROM runs WHERE issue_id = $1 AND finished_at IS NOT NULL ORDER BY finished_at DESC, id DESC LIMIT 20
+SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from FROM runs WHERE issue_id = $1 AND finished_at IS NOT NULL ORDER BY finished_at DESC, id DESC LIMIT 100
 `
 
 // What dispatch reads to decide, and the few columns beside runs.state that it writes.
@@ -93,6 +102,11 @@ func (q *Queries) DispatchEndedRuns(ctx context.Context, issueID errand.ID) ([]R
 			&i.PRDraft,
 			&i.ResultDigest,
 			&i.ToolCalls,
+			&i.Problem,
+			&i.ReservedPico,
+			&i.PRFate,
+			&i.PRFateAt,
+			&i.PRFateFrom,
 		); err != nil {
 			return nil, err
 		}
@@ -102,6 +116,54 @@ func (q *Queries) DispatchEndedRuns(ctx context.Context, issueID errand.ID) ([]R
 		return nil, err
 	}
 	return items, nil
+}
+
+const dispatchGetWait = `-- name: DispatchGetWait :many
+SELECT issue_id, org_id, gate, since, look_at, until_at, holder, repository_id, looks FROM waits WHERE issue_id = $1 FOR UPDATE
+`
+
+func (q *Queries) DispatchGetWait(ctx context.Context, issueID errand.ID) ([]Wait, error) {
+	rows, err := q.db.Query(ctx, dispatchGetWait, issueID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Wait{}
+	for rows.Next() {
+		var i Wait
+		if err := rows.Scan(
+			&i.IssueID,
+			&i.OrgID,
+			&i.Gate,
+			&i.Since,
+			&i.LookAt,
+			&i.UntilAt,
+			&i.Holder,
+			&i.RepositoryID,
+			&i.Looks,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const dispatchIncident = `-- name: DispatchIncident :execrows
+INSERT INTO incidents (repository_id, org_id, opened_at, until_at) VALUES ($1, errand_org(), $2, $3)
+ON CONFLICT (repository_id) DO UPDATE SET opened_at = EXCLUDED.opened_at, until_at = EXCLUDED.until_at WHERE incidents.until_at <= $2
+`
+
+// Zero rows: the incident is known already, and is only prolonged.
+func (q *Queries) DispatchIncident(ctx context.Context, repositoryID errand.ID, now time.Time, untilAt time.Time) (int64, error) {
+	result, err := q.db.Exec(ctx, dispatchIncident, repositoryID, now, untilAt)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const dispatchInstallations = `-- name: DispatchInstallations :many
@@ -135,6 +197,268 @@ func (q *Queries) DispatchInstallations(ctx context.Context) ([]Installation, er
 	return items, nil
 }
 
+const dispatchLookNow = `-- name: DispatchLookNow :execrows
+UPDATE waits SET look_at = $1 WHERE org_id = errand_org() AND look_at > $1
+`
+
+// Somebody changed a setting: every wait of the organisation is asked again.
+func (q *Queries) DispatchLookNow(ctx context.Context, now time.Time) (int64, error) {
+	result, err := q.db.Exec(ctx, dispatchLookNow, now)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const dispatchNewIssues = `-- name: DispatchNewIssues :many
+SELECT new_at FROM issue_places WHERE repository_id = $1 AND new_at > $2 ORDER BY new_at DESC LIMIT $3
+`
+
+func (q *Queries) DispatchNewIssues(ctx context.Context, repositoryID errand.ID, since time.Time, maxRows int32) ([]time.Time, error) {
+	rows, err := q.db.Query(ctx, dispatchNewIssues, repositoryID, since, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []time.Time{}
+	for rows.Next() {
+		var new_at time.Time
+		if err := rows.Scan(&new_at); err != nil {
+			return nil, err
+		}
+		items = append(items, new_at)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const dispatchPlace = `-- name: DispatchPlace :exec
+INSERT INTO issue_places (issue_id, org_id, repository_id, new_at) VALUES ($1, errand_org(), $2, $3)
+ON CONFLICT (issue_id) DO UPDATE SET repository_id = EXCLUDED.repository_id WHERE issue_places.repository_id <> EXCLUDED.repository_id
+`
+
+// Where an issue belongs. It is new at one time only, wherever its mapping leads later.
+func (q *Queries) DispatchPlace(ctx context.Context, issueID errand.ID, repositoryID errand.ID, newAt time.Time) error {
+	_, err := q.db.Exec(ctx, dispatchPlace, issueID, repositoryID, newAt)
+	return err
+}
+
+const dispatchProlongIncident = `-- name: DispatchProlongIncident :exec
+UPDATE incidents SET until_at = $1 WHERE repository_id = $2 AND until_at < $1
+`
+
+func (q *Queries) DispatchProlongIncident(ctx context.Context, untilAt time.Time, repositoryID errand.ID) error {
+	_, err := q.db.Exec(ctx, dispatchProlongIncident, untilAt, repositoryID)
+	return err
+}
+
+const dispatchReopen = `-- name: DispatchReopen :execrows
+UPDATE issues SET status = 'open', status_at = $1 WHERE id = $2 AND status = 'resolved' AND status_at < $1
+`
+
+func (q *Queries) DispatchReopen(ctx context.Context, seenAt time.Time, iD errand.ID) (int64, error) {
+	result, err := q.db.Exec(ctx, dispatchReopen, seenAt, iD)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const dispatchSameProblem = `-- name: DispatchSameProblem :many
+SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from FROM runs
+WHERE repository_id = $1 AND issue_id <> $2 AND problem = $3 AND problem <> ''
+  AND (state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')
+    OR state = 'pr_opened' AND pr_fate IN ('', 'open') AND coalesce(pr_fate_at, finished_at) > $4::timestamptz)
+ORDER BY created_at, id LIMIT 1
+`
+
+type DispatchSameProblemParams struct {
+	RepositoryID errand.ID
+	IssueID      errand.ID
+	Problem      string
+	NewsSince    time.Time
+}
+
+// The oldest run of another issue that works on the same problem: under way, or with a pull request that stands.
+func (q *Queries) DispatchSameProblem(ctx context.Context, arg DispatchSameProblemParams) ([]Run, error) {
+	rows, err := q.db.Query(ctx, dispatchSameProblem,
+		arg.RepositoryID,
+		arg.IssueID,
+		arg.Problem,
+		arg.NewsSince,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Run{}
+	for rows.Next() {
+		var i Run
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.IssueID,
+			&i.EventID,
+			&i.RepositoryID,
+			&i.State,
+			&i.Reason,
+			&i.Detail,
+			&i.Version,
+			&i.WorkflowFile,
+			&i.Ref,
+			&i.BaseDir,
+			&i.StackRoot,
+			&i.SourceRoot,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.DeadlineAt,
+			&i.HeartbeatAt,
+			&i.FinishedAt,
+			&i.DispatchAttempt,
+			&i.DispatchedAt,
+			&i.WorkflowRunID,
+			&i.WorkflowRunAttempt,
+			&i.WorkflowRunURL,
+			&i.ExchangedAt,
+			&i.ExchangeAttempt,
+			&i.ExchangeNonce,
+			&i.TokenExpiresAt,
+			&i.StartedAt,
+			&i.Corrections,
+			&i.Provider,
+			&i.Model,
+			&i.Verdict,
+			&i.Paths,
+			&i.Summary,
+			&i.Branch,
+			&i.PRNumber,
+			&i.PRURL,
+			&i.PRDraft,
+			&i.ResultDigest,
+			&i.ToolCalls,
+			&i.Problem,
+			&i.ReservedPico,
+			&i.PRFate,
+			&i.PRFateAt,
+			&i.PRFateFrom,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const dispatchSetPolicy = `-- name: DispatchSetPolicy :one
+UPDATE organisations SET
+  min_events = coalesce($1, min_events),
+  excluded_environments = coalesce($2::text[], excluded_environments),
+  breaker_issues = coalesce($3, breaker_issues),
+  breaker_window_s = coalesce($4, breaker_window_s),
+  run_ceiling_pico = coalesce($5, run_ceiling_pico),
+  budget_day_pico = CASE WHEN $6::boolean THEN $7::bigint ELSE budget_day_pico END,
+  budget_month_pico = CASE WHEN $8::boolean THEN $9::bigint ELSE budget_month_pico END
+WHERE id = errand_org() RETURNING id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at, min_events, excluded_environments, breaker_issues, breaker_window_s, budget_day_pico, budget_month_pico, run_ceiling_pico
+`
+
+type DispatchSetPolicyParams struct {
+	MinEvents            *int32
+	ExcludedEnvironments []string
+	BreakerIssues        *int32
+	BreakerWindowS       *int32
+	RunCeilingPico       *int64
+	SetBudgetDay         bool
+	BudgetDayPico        *int64
+	SetBudgetMonth       bool
+	BudgetMonthPico      *int64
+}
+
+func (q *Queries) DispatchSetPolicy(ctx context.Context, arg DispatchSetPolicyParams) (Organisation, error) {
+	row := q.db.QueryRow(ctx, dispatchSetPolicy,
+		arg.MinEvents,
+		arg.ExcludedEnvironments,
+		arg.BreakerIssues,
+		arg.BreakerWindowS,
+		arg.RunCeilingPico,
+		arg.SetBudgetDay,
+		arg.BudgetDayPico,
+		arg.SetBudgetMonth,
+		arg.BudgetMonthPico,
+	)
+	var i Organisation
+	err := row.Scan(
+		&i.ID,
+		&i.Slug,
+		&i.Name,
+		&i.Mode,
+		&i.DailyRunCap,
+		&i.CooldownS,
+		&i.MaxAgeS,
+		&i.MinLevel,
+		&i.CreatedAt,
+		&i.MinEvents,
+		&i.ExcludedEnvironments,
+		&i.BreakerIssues,
+		&i.BreakerWindowS,
+		&i.BudgetDayPico,
+		&i.BudgetMonthPico,
+		&i.RunCeilingPico,
+	)
+	return i, err
+}
+
+const dispatchSetRepositoryPolicy = `-- name: DispatchSetRepositoryPolicy :one
+UPDATE repositories SET
+  open_fix_cap = coalesce($1, open_fix_cap),
+  budget_day_pico = CASE WHEN $2::boolean THEN $3::bigint ELSE budget_day_pico END,
+  budget_month_pico = CASE WHEN $4::boolean THEN $5::bigint ELSE budget_month_pico END
+WHERE id = $6 RETURNING id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico
+`
+
+type DispatchSetRepositoryPolicyParams struct {
+	OpenFixCap      *int32
+	SetBudgetDay    bool
+	BudgetDayPico   *int64
+	SetBudgetMonth  bool
+	BudgetMonthPico *int64
+	ID              errand.ID
+}
+
+func (q *Queries) DispatchSetRepositoryPolicy(ctx context.Context, arg DispatchSetRepositoryPolicyParams) (Repository, error) {
+	row := q.db.QueryRow(ctx, dispatchSetRepositoryPolicy,
+		arg.OpenFixCap,
+		arg.SetBudgetDay,
+		arg.BudgetDayPico,
+		arg.SetBudgetMonth,
+		arg.BudgetMonthPico,
+		arg.ID,
+	)
+	var i Repository
+	err := row.Scan(
+		&i.ID,
+		&i.OrgID,
+		&i.InstallationID,
+		&i.GitHubID,
+		&i.Owner,
+		&i.Name,
+		&i.DefaultBranch,
+		&i.Archived,
+		&i.Private,
+		&i.GoneAt,
+		&i.Mode,
+		&i.CreatedAt,
+		&i.OpenFixCap,
+		&i.BudgetDayPico,
+		&i.BudgetMonthPico,
+	)
+	return i, err
+}
+
 const dispatchSetWorkflowRun = `-- name: DispatchSetWorkflowRun :execrows
 UPDATE runs SET workflow_run_id = $1::bigint, workflow_run_url = $2
 WHERE id = $3 AND exchanged_at IS NULL AND workflow_run_id IS NULL
@@ -147,4 +471,36 @@ func (q *Queries) DispatchSetWorkflowRun(ctx context.Context, workflowRunID int6
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const dispatchWait = `-- name: DispatchWait :exec
+INSERT INTO waits (issue_id, org_id, gate, since, look_at, until_at, holder, repository_id)
+VALUES ($1, errand_org(), $2, $3, $4, $5, $6, $7)
+ON CONFLICT (issue_id) DO UPDATE SET
+  since = CASE WHEN waits.gate = EXCLUDED.gate THEN waits.since ELSE EXCLUDED.since END,
+  looks = CASE WHEN waits.gate = EXCLUDED.gate THEN waits.looks + 1 ELSE 0 END,
+  gate = EXCLUDED.gate, look_at = EXCLUDED.look_at, until_at = EXCLUDED.until_at, holder = EXCLUDED.holder, repository_id = EXCLUDED.repository_id
+`
+
+type DispatchWaitParams struct {
+	IssueID      errand.ID
+	Gate         string
+	Now          time.Time
+	LookAt       time.Time
+	UntilAt      *time.Time
+	Holder       *errand.ID
+	RepositoryID *errand.ID
+}
+
+func (q *Queries) DispatchWait(ctx context.Context, arg DispatchWaitParams) error {
+	_, err := q.db.Exec(ctx, dispatchWait,
+		arg.IssueID,
+		arg.Gate,
+		arg.Now,
+		arg.LookAt,
+		arg.UntilAt,
+		arg.Holder,
+		arg.RepositoryID,
+	)
+	return err
 }

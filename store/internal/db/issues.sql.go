@@ -33,7 +33,7 @@ func (q *Queries) GetEvent(ctx context.Context, id errand.ID) (Event, error) {
 
 const getIssue = `-- name: GetIssue :one
 
-SELECT id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link, status, status_at, first_seen, last_seen, deliveries, created_at FROM issues WHERE id = $1
+SELECT id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link, status, status_at, first_seen, last_seen, deliveries, created_at, regressed_at FROM issues WHERE id = $1
 `
 
 // Issues and their events, read.
@@ -58,6 +58,7 @@ func (q *Queries) GetIssue(ctx context.Context, id errand.ID) (Issue, error) {
 		&i.LastSeen,
 		&i.Deliveries,
 		&i.CreatedAt,
+		&i.RegressedAt,
 	)
 	return i, err
 }
@@ -103,7 +104,7 @@ func (q *Queries) ListDeliveriesOfIssue(ctx context.Context, issueID *errand.ID,
 }
 
 const listIssues = `-- name: ListIssues :many
-SELECT id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link, status, status_at, first_seen, last_seen, deliveries, created_at FROM issues WHERE org_id = errand_org() ORDER BY last_seen DESC, id LIMIT $1
+SELECT id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link, status, status_at, first_seen, last_seen, deliveries, created_at, regressed_at FROM issues WHERE org_id = errand_org() ORDER BY last_seen DESC, id LIMIT $1
 `
 
 func (q *Queries) ListIssues(ctx context.Context, maxRows int32) ([]Issue, error) {
@@ -133,6 +134,7 @@ func (q *Queries) ListIssues(ctx context.Context, maxRows int32) ([]Issue, error
 			&i.LastSeen,
 			&i.Deliveries,
 			&i.CreatedAt,
+			&i.RegressedAt,
 		); err != nil {
 			return nil, err
 		}

@@ -46,6 +46,13 @@ type Event struct {
 	Body       string
 }
 
+type Incident struct {
+	RepositoryID errand.ID
+	OrgID        errand.ID
+	OpenedAt     time.Time
+	UntilAt      time.Time
+}
+
 type Installation struct {
 	ID          int64
 	OrgID       errand.ID
@@ -73,6 +80,14 @@ type Issue struct {
 	LastSeen    time.Time
 	Deliveries  int64
 	CreatedAt   time.Time
+	RegressedAt *time.Time
+}
+
+type IssuePlace struct {
+	IssueID      errand.ID
+	OrgID        errand.ID
+	RepositoryID errand.ID
+	NewAt        time.Time
 }
 
 type Journal struct {
@@ -113,15 +128,22 @@ type Member struct {
 }
 
 type Organisation struct {
-	ID          errand.ID
-	Slug        string
-	Name        string
-	Mode        string
-	DailyRunCap int32
-	CooldownS   int32
-	MaxAgeS     int32
-	MinLevel    string
-	CreatedAt   time.Time
+	ID                   errand.ID
+	Slug                 string
+	Name                 string
+	Mode                 string
+	DailyRunCap          int32
+	CooldownS            int32
+	MaxAgeS              int32
+	MinLevel             string
+	CreatedAt            time.Time
+	MinEvents            int32
+	ExcludedEnvironments []string
+	BreakerIssues        int32
+	BreakerWindowS       int32
+	BudgetDayPico        *int64
+	BudgetMonthPico      *int64
+	RunCeilingPico       int64
 }
 
 type Person struct {
@@ -131,18 +153,21 @@ type Person struct {
 }
 
 type Repository struct {
-	ID             errand.ID
-	OrgID          errand.ID
-	InstallationID int64
-	GitHubID       int64
-	Owner          string
-	Name           string
-	DefaultBranch  string
-	Archived       bool
-	Private        bool
-	GoneAt         *time.Time
-	Mode           string
-	CreatedAt      time.Time
+	ID              errand.ID
+	OrgID           errand.ID
+	InstallationID  int64
+	GitHubID        int64
+	Owner           string
+	Name            string
+	DefaultBranch   string
+	Archived        bool
+	Private         bool
+	GoneAt          *time.Time
+	Mode            string
+	CreatedAt       time.Time
+	OpenFixCap      int32
+	BudgetDayPico   *int64
+	BudgetMonthPico *int64
 }
 
 type Run struct {
@@ -187,6 +212,11 @@ type Run struct {
 	PRDraft            bool
 	ResultDigest       []byte
 	ToolCalls          int32
+	Problem            string
+	ReservedPico       int64
+	PRFate             errand.PRFate
+	PRFateAt           *time.Time
+	PRFateFrom         string
 }
 
 type RunStep struct {
@@ -232,6 +262,26 @@ type Source struct {
 	CreatedAt               time.Time
 }
 
+type SourceHealth struct {
+	SourceID          errand.ID
+	OrgID             errand.ID
+	LastReceivedAt    *time.Time
+	LastAcceptedAt    *time.Time
+	LastRefusedAt     *time.Time
+	LastRefusedReason string
+}
+
+type SourceHour struct {
+	SourceID  errand.ID
+	Hour      time.Time
+	OrgID     errand.ID
+	Accepted  int64
+	Duplicate int64
+	Ignored   int64
+	Rejected  int64
+	Refused   int64
+}
+
 type UsageLine struct {
 	RunID          errand.ID
 	Seq            int32
@@ -250,4 +300,16 @@ type UsageLine struct {
 	AmountPico     *int64
 	Catalogue      string
 	UnpricedReason string
+}
+
+type Wait struct {
+	IssueID      errand.ID
+	OrgID        errand.ID
+	Gate         string
+	Since        time.Time
+	LookAt       time.Time
+	UntilAt      *time.Time
+	Holder       *errand.ID
+	RepositoryID *errand.ID
+	Looks        int32
 }

@@ -14,7 +14,7 @@ import (
 
 const getRun = `-- name: GetRun :one
 
-SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls FROM runs WHERE id = $1
+SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from FROM runs WHERE id = $1
 `
 
 // The life of a run. No other file writes runs.state; a test of package runs holds this.
@@ -63,6 +63,11 @@ func (q *Queries) GetRun(ctx context.Context, id errand.ID) (Run, error) {
 		&i.PRDraft,
 		&i.ResultDigest,
 		&i.ToolCalls,
+		&i.Problem,
+		&i.ReservedPico,
+		&i.PRFate,
+		&i.PRFateAt,
+		&i.PRFateFrom,
 	)
 	return i, err
 }
@@ -80,10 +85,10 @@ func (q *Queries) RunsCreatedSince(ctx context.Context, since time.Time) (int64,
 
 const runsInsert = `-- name: RunsInsert :one
 INSERT INTO runs (id, org_id, issue_id, event_id, repository_id, state, workflow_file, ref, base_dir, stack_root, source_root,
-                  created_at, updated_at, deadline_at)
+                  problem, reserved_pico, created_at, updated_at, deadline_at)
 VALUES ($1, errand_org(), $2, $3, $4, 'queued', $5, $6, $7, $8, $9,
-        $10, $10, $11)
-RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls
+        $10, $11, $12, $12, $13)
+RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from
 `
 
 type RunsInsertParams struct {
@@ -96,6 +101,8 @@ type RunsInsertParams struct {
 	BaseDir      string
 	StackRoot    string
 	SourceRoot   string
+	Problem      string
+	ReservedPico int64
 	Now          time.Time
 	DeadlineAt   time.Time
 }
@@ -111,6 +118,8 @@ func (q *Queries) RunsInsert(ctx context.Context, arg RunsInsertParams) (Run, er
 		arg.BaseDir,
 		arg.StackRoot,
 		arg.SourceRoot,
+		arg.Problem,
+		arg.ReservedPico,
 		arg.Now,
 		arg.DeadlineAt,
 	)
@@ -157,6 +166,11 @@ func (q *Queries) RunsInsert(ctx context.Context, arg RunsInsertParams) (Run, er
 		&i.PRDraft,
 		&i.ResultDigest,
 		&i.ToolCalls,
+		&i.Problem,
+		&i.ReservedPico,
+		&i.PRFate,
+		&i.PRFateAt,
+		&i.PRFateFrom,
 	)
 	return i, err
 }
@@ -194,7 +208,7 @@ UPDATE runs SET
   result_digest = coalesce($21, result_digest),
   tool_calls = coalesce($22, tool_calls)
 WHERE id = $23 AND version = $24 AND state = $25
-RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls
+RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from
 `
 
 type RunsMoveParams struct {
@@ -304,6 +318,11 @@ func (q *Queries) RunsMove(ctx context.Context, arg RunsMoveParams) ([]Run, erro
 			&i.PRDraft,
 			&i.ResultDigest,
 			&i.ToolCalls,
+			&i.Problem,
+			&i.ReservedPico,
+			&i.PRFate,
+			&i.PRFateAt,
+			&i.PRFateFrom,
 		); err != nil {
 			return nil, err
 		}
@@ -313,6 +332,21 @@ func (q *Queries) RunsMove(ctx context.Context, arg RunsMoveParams) ([]Run, erro
 		return nil, err
 	}
 	return items, nil
+}
+
+const runsOpenFixes = `-- name: RunsOpenFixes :one
+SELECT count(*) FROM runs
+WHERE repository_id = $1
+  AND (state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')
+    OR state = 'pr_opened' AND pr_fate IN ('', 'open') AND coalesce(pr_fate_at, finished_at) > $2::timestamptz)
+`
+
+// What holds a place under the repository's cap: runs under way, and pull requests that stand, as far as anybody knows.
+func (q *Queries) RunsOpenFixes(ctx context.Context, repositoryID errand.ID, newsSince time.Time) (int64, error) {
+	row := q.db.QueryRow(ctx, runsOpenFixes, repositoryID, newsSince)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const runsOpenOfIssue = `-- name: RunsOpenOfIssue :many
@@ -339,6 +373,93 @@ func (q *Queries) RunsOpenOfIssue(ctx context.Context, issueID errand.ID) ([]err
 		return nil, err
 	}
 	return items, nil
+}
+
+const runsRelease = `-- name: RunsRelease :exec
+UPDATE waits SET look_at = $1
+WHERE org_id = errand_org() AND look_at > $1
+  AND (holder = $2 OR gate = 'open_fix_cap' AND repository_id = $3 OR gate = 'money_budget')
+`
+
+// What waited for this run: its own issue, the same problem elsewhere, a place under the repository's cap, money reserved.
+func (q *Queries) RunsRelease(ctx context.Context, now time.Time, runID *errand.ID, repositoryID *errand.ID) error {
+	_, err := q.db.Exec(ctx, runsRelease, now, runID, repositoryID)
+	return err
+}
+
+const runsSetFate = `-- name: RunsSetFate :execrows
+UPDATE runs SET pr_fate = $1, pr_fate_at = $2::timestamptz, pr_fate_from = $3
+WHERE id = $4 AND state = 'pr_opened' AND pr_fate <> 'merged' AND (pr_fate_at IS NULL OR pr_fate_at <= $2::timestamptz)
+`
+
+type RunsSetFateParams struct {
+	Fate   errand.PRFate
+	At     time.Time
+	SaidBy string
+	ID     errand.ID
+}
+
+// What became of the pull request. Merged is final; otherwise the later word counts.
+func (q *Queries) RunsSetFate(ctx context.Context, arg RunsSetFateParams) (int64, error) {
+	result, err := q.db.Exec(ctx, runsSetFate,
+		arg.Fate,
+		arg.At,
+		arg.SaidBy,
+		arg.ID,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const runsSpent = `-- name: RunsSpent :one
+WITH spent AS (
+  SELECT r.repository_id = $1 AS here, r.created_at >= $2 AS today, u.unpriced,
+    GREATEST(u.used, CASE WHEN r.finished_at IS NULL OR r.started_at IS NOT NULL AND u.lines = 0 THEN r.reserved_pico ELSE 0 END) AS cost
+  FROM runs r CROSS JOIN LATERAL (
+    SELECT coalesce(sum(l.amount_pico), 0) AS used, count(*) AS lines, count(*) - count(l.amount_pico) AS unpriced
+    FROM usage_lines l WHERE l.run_id = r.id) u
+  WHERE r.org_id = errand_org() AND r.created_at >= $3)
+SELECT
+  LEAST(coalesce(sum(cost), 0), 9223372036854775807)::bigint AS org_month, coalesce(sum(unpriced), 0)::bigint AS org_month_unpriced,
+  LEAST(coalesce(sum(cost) FILTER (WHERE today), 0), 9223372036854775807)::bigint AS org_day,
+  coalesce(sum(unpriced) FILTER (WHERE today), 0)::bigint AS org_day_unpriced,
+  LEAST(coalesce(sum(cost) FILTER (WHERE here), 0), 9223372036854775807)::bigint AS repository_month,
+  coalesce(sum(unpriced) FILTER (WHERE here), 0)::bigint AS repository_month_unpriced,
+  LEAST(coalesce(sum(cost) FILTER (WHERE here AND today), 0), 9223372036854775807)::bigint AS repository_day,
+  coalesce(sum(unpriced) FILTER (WHERE here AND today), 0)::bigint AS repository_day_unpriced
+FROM spent
+`
+
+type RunsSpentRow struct {
+	OrgMonth                int64
+	OrgMonthUnpriced        int64
+	OrgDay                  int64
+	OrgDayUnpriced          int64
+	RepositoryMonth         int64
+	RepositoryMonthUnpriced int64
+	RepositoryDay           int64
+	RepositoryDayUnpriced   int64
+}
+
+// What runs cost since the beginning of the month and of the day, by the day of their creation. A run under way counts with
+// what it reserved, unless it has used more already; so does one that started and never reported anything, because what it
+// used is not known to be nothing.
+func (q *Queries) RunsSpent(ctx context.Context, repositoryID errand.ID, day time.Time, month time.Time) (RunsSpentRow, error) {
+	row := q.db.QueryRow(ctx, runsSpent, repositoryID, day, month)
+	var i RunsSpentRow
+	err := row.Scan(
+		&i.OrgMonth,
+		&i.OrgMonthUnpriced,
+		&i.OrgDay,
+		&i.OrgDayUnpriced,
+		&i.RepositoryMonth,
+		&i.RepositoryMonthUnpriced,
+		&i.RepositoryDay,
+		&i.RepositoryDayUnpriced,
+	)
+	return i, err
 }
 
 const runsUsage = `-- name: RunsUsage :one

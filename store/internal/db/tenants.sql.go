@@ -246,7 +246,7 @@ func (q *Queries) GetMember(ctx context.Context, personID errand.ID) (GetMemberR
 }
 
 const getOrganisation = `-- name: GetOrganisation :one
-SELECT id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at FROM organisations WHERE id = errand_org()
+SELECT id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at, min_events, excluded_environments, breaker_issues, breaker_window_s, budget_day_pico, budget_month_pico, run_ceiling_pico FROM organisations WHERE id = errand_org()
 `
 
 func (q *Queries) GetOrganisation(ctx context.Context) (Organisation, error) {
@@ -262,12 +262,19 @@ func (q *Queries) GetOrganisation(ctx context.Context) (Organisation, error) {
 		&i.MaxAgeS,
 		&i.MinLevel,
 		&i.CreatedAt,
+		&i.MinEvents,
+		&i.ExcludedEnvironments,
+		&i.BreakerIssues,
+		&i.BreakerWindowS,
+		&i.BudgetDayPico,
+		&i.BudgetMonthPico,
+		&i.RunCeilingPico,
 	)
 	return i, err
 }
 
 const getRepository = `-- name: GetRepository :one
-SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at FROM repositories WHERE id = $1
+SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico FROM repositories WHERE id = $1
 `
 
 func (q *Queries) GetRepository(ctx context.Context, id errand.ID) (Repository, error) {
@@ -286,6 +293,9 @@ func (q *Queries) GetRepository(ctx context.Context, id errand.ID) (Repository, 
 		&i.GoneAt,
 		&i.Mode,
 		&i.CreatedAt,
+		&i.OpenFixCap,
+		&i.BudgetDayPico,
+		&i.BudgetMonthPico,
 	)
 	return i, err
 }
@@ -385,7 +395,7 @@ func (q *Queries) ListMembers(ctx context.Context) ([]ListMembersRow, error) {
 }
 
 const listRepositories = `-- name: ListRepositories :many
-SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at FROM repositories ORDER BY owner, name, id
+SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico FROM repositories ORDER BY owner, name, id
 `
 
 func (q *Queries) ListRepositories(ctx context.Context) ([]Repository, error) {
@@ -410,6 +420,9 @@ func (q *Queries) ListRepositories(ctx context.Context) ([]Repository, error) {
 			&i.GoneAt,
 			&i.Mode,
 			&i.CreatedAt,
+			&i.OpenFixCap,
+			&i.BudgetDayPico,
+			&i.BudgetMonthPico,
 		); err != nil {
 			return nil, err
 		}
@@ -540,7 +553,7 @@ const setOrganisationLimits = `-- name: SetOrganisationLimits :one
 UPDATE organisations SET
   daily_run_cap = coalesce($1, daily_run_cap), cooldown_s = coalesce($2, cooldown_s),
   max_age_s = coalesce($3, max_age_s), min_level = coalesce($4, min_level)
-WHERE id = errand_org() RETURNING id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at
+WHERE id = errand_org() RETURNING id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at, min_events, excluded_environments, breaker_issues, breaker_window_s, budget_day_pico, budget_month_pico, run_ceiling_pico
 `
 
 type SetOrganisationLimitsParams struct {
@@ -568,6 +581,13 @@ func (q *Queries) SetOrganisationLimits(ctx context.Context, arg SetOrganisation
 		&i.MaxAgeS,
 		&i.MinLevel,
 		&i.CreatedAt,
+		&i.MinEvents,
+		&i.ExcludedEnvironments,
+		&i.BreakerIssues,
+		&i.BreakerWindowS,
+		&i.BudgetDayPico,
+		&i.BudgetMonthPico,
+		&i.RunCeilingPico,
 	)
 	return i, err
 }
