@@ -27,11 +27,18 @@ type Policy struct {
 	AllowBinary bool `json:"allow_binary"`
 }
 
-// DefaultPolicy is what holds when nobody says otherwise: 20 files, 200 lines, no change of mode or type, nothing
+// The size of a change whose claim is checked by itself, when no policy says otherwise. A run of Errand has bounds of its own
+// (wire.RunFiles, wire.RunLines), which take the place of these: the runner states both before it checks.
+const (
+	DefaultFiles = 20
+	DefaultLines = 200 // added + removed
+)
+
+// DefaultPolicy is what holds when nobody says otherwise: DefaultFiles, DefaultLines, no change of mode or type, nothing
 // binary, and the paths by which a change could reach past its review: workflows, owners, dependencies, build
 // manifests, the rules of agents, authentication.
 func DefaultPolicy() Policy {
-	p := Policy{MaxFiles: 20, MaxLines: 200, Protected: []string{
+	p := Policy{MaxFiles: DefaultFiles, MaxLines: DefaultLines, Protected: []string{
 		".github/**", ".*/*/**", // every top-level folder whose name begins with a dot
 		"**/.claude/**", "**/.cursor/**", "**/.cargo/**", // rules of agents and of builds, also in a part of the tree
 		"src/auth/**",

@@ -276,17 +276,11 @@ func findingsText(r claims.Report) string {
 	return b.String()
 }
 
-// The runner's own bounds of a change. The control plane may tighten them, never loosen them.
-const (
-	mostFiles = 20
-	mostLines = 400 // added + removed
-)
-
 // policyOf is the union of what the runner, the workflow file, the control plane and the repository's base commit protect,
 // under the lowest of their limits.
 func policyOf(ctx context.Context, t *tree, own []string, start wire.StartResponse) (claims.Policy, error) {
 	p := claims.DefaultPolicy().With(own...).With(start.Policy.ProtectedPaths...).
-		WithLimits(min(start.Limits.MaxFiles, mostFiles), min(start.Limits.MaxChangedLines, mostLines))
+		WithLimits(min(start.Limits.MaxFiles, wire.RunFiles), min(start.Limits.MaxChangedLines, wire.RunLines))
 	if _, ok := t.entries[policyFile]; ok {
 		b, _, err := t.read(ctx, policyFile)
 		if err != nil {

@@ -40,7 +40,7 @@ const (
 )
 
 // DefaultLimits bound a run for which nobody set others.
-var defaultLimits = wire.Limits{ToolCalls: 30, WallSeconds: 1200, OutputTokens: 200_000, MaxFiles: 20, MaxChangedLines: 400}
+var defaultLimits = wire.Limits{ToolCalls: 30, WallSeconds: 1200, OutputTokens: 200_000, MaxFiles: wire.RunFiles, MaxChangedLines: wire.RunLines}
 
 // Config is what the endpoint is made of.
 type Config struct {

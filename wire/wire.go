@@ -65,9 +65,18 @@ type Limits struct {
 	ToolCalls       int `json:"tool_calls"`        // at most; default 30
 	WallSeconds     int `json:"wall_seconds"`      // of the agent; default 1200
 	OutputTokens    int `json:"output_tokens"`     // of the run, over all requests
-	MaxFiles        int `json:"max_files"`         // of the change; default 20
-	MaxChangedLines int `json:"max_changed_lines"` // added + removed; default 400
+	MaxFiles        int `json:"max_files"`         // of the change; default RunFiles
+	MaxChangedLines int `json:"max_changed_lines"` // added + removed; default RunLines
 }
+
+// The size of the change that one run may propose. They are two things at once, on purpose: what the control plane asks for when
+// nobody set less, and what the runner never goes beyond, whatever the control plane asks for. The repository's policy file
+// may only lower them. The smaller bound of claims.DefaultPolicy is another thing: it holds for a claim that is checked by
+// itself, of any agent, where there is neither a run nor a control plane.
+const (
+	RunFiles = 20
+	RunLines = 400 // added + removed
+)
 
 // Policy tightens, never loosens, what the action and the repository already protect.
 type Policy struct {
