@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -43,7 +44,7 @@ type WorkConfig struct {
 // Work starts working jobs until stop is called; stop waits for the jobs under way, bounded by its context.
 func (s *Store) Work(ctx context.Context, cfg WorkConfig) (stop func(context.Context) error, err error) {
 	client, err := river.NewClient(riverpgxv5.New(s.pool), &river.Config{
-		Logger:  s.log,
+		Logger:  slog.New(atLeast{s.log.Handler(), slog.LevelWarn}),
 		Workers: cfg.Workers,
 		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: cfg.MaxWorkers}},
 		// River's default of 100 ms costs 48 ms at the median and caps the rate (docs/performance.md).
@@ -67,6 +68,24 @@ func (s *Store) Work(ctx context.Context, cfg WorkConfig) (stop func(context.Con
 		return nil, fmt.Errorf("start the job queue: %w", err)
 	}
 	return client.Stop, nil
+}
+
+// atLeast drops what is below a level: the job queue tells at INFO how many jobs it works, every five seconds.
+type atLeast struct {
+	slog.Handler
+	level slog.Level
+}
+
+func (h atLeast) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= h.level && h.Handler.Enabled(ctx, l)
+}
+
+func (h atLeast) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return atLeast{h.Handler.WithAttrs(attrs), h.level}
+}
+
+func (h atLeast) WithGroup(name string) slog.Handler {
+	return atLeast{h.Handler.WithGroup(name), h.level}
 }
 
 type discards struct {

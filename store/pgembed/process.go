@@ -147,6 +147,10 @@ func (m *messages) line(s string) {
 		level = slog.LevelWarn
 	case "FATAL", "PANIC":
 		level = slog.LevelError
+		// The answers to our own asking whether it takes connections yet.
+		if strings.Contains(s, "the database system is starting up") || strings.Contains(s, "the database system is not yet accepting connections") {
+			level = slog.LevelDebug
+		}
 	}
 	m.log.Log(context.Background(), level, "postgres", "message", s)
 	m.last = append(m.last, s)
