@@ -62,14 +62,7 @@ func New(cfg Config) *echo.Echo {
 	e.Use(summary(cfg, requests), recovered(), secured)
 
 	e.GET("/healthz", func(c echo.Context) error { return c.String(http.StatusOK, "ok\n") })
-	e.GET("/readyz", func(c echo.Context) error {
-		ctx, cancel := context.WithTimeout(c.Request().Context(), 2*time.Second)
-		defer cancel()
-		if err := cfg.Ready(ctx); err != nil {
-			return errand.Errorf(errand.CodeUnavailable, err, "not ready")
-		}
-		return c.String(http.StatusOK, "ready\n")
-	})
+	e.GET("/readyz", readyz(cfg))
 	for _, p := range cfg.Pages {
 		p.Mount(e)
 	}
@@ -78,6 +71,29 @@ func New(cfg Config) *echo.Echo {
 		o.Register(api)
 	}
 	return e
+}
+
+// ErrNotServing is what Config.Ready answers before and after the time of serving.
+var ErrNotServing = errors.New("starting or stopping")
+
+// readyz answers whether deliveries can be taken. That they cannot is no failed request: it is logged with its cause when
+// nobody has meant it so.
+func readyz(cfg Config) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		ctx, cancel := context.WithTimeout(c.Request().Context(), 2*time.Second)
+		defer cancel()
+		err := cfg.Ready(ctx)
+		if err == nil {
+			return c.String(http.StatusOK, "ready\n")
+		}
+		if !errors.Is(err, ErrNotServing) && c.Request().Context().Err() == nil {
+			cfg.Log.LogAttrs(ctx, slog.LevelWarn, "not ready", slog.String("error", err.Error()))
+		}
+		p := ToProblem(errand.Errorf(errand.CodeUnavailable, err, "not ready"))
+		c.Response().Header().Set("Retry-After", "5")
+		c.Response().Header().Set(echo.HeaderContentType, ProblemType)
+		return c.JSON(p.Status, p)
+	}
 }
 
 func describe(version string) huma.Config {
@@ -120,9 +136,11 @@ func summary(cfg Config, requests *prometheus.HistogramVec) echo.MiddlewareFunc 
 			requests.WithLabelValues(c.Request().Method, route, strconv.Itoa(status)).Observe(took.Seconds())
 			level := slog.LevelInfo
 			switch {
+			case route == "/healthz" || route == "/readyz":
+				level = slog.LevelDebug
 			case status >= 500:
 				level = slog.LevelError
-			case route == "/healthz" || route == "/readyz" || c.Request().Method == http.MethodGet:
+			case c.Request().Method == http.MethodGet:
 				level = slog.LevelDebug
 			}
 			cfg.Log.LogAttrs(c.Request().Context(), level, SummaryLine,

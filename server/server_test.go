@@ -101,11 +101,26 @@ func TestAPanicIsAnsweredAndLogged(t *testing.T) {
 
 func TestReadyMeansThatDeliveriesCanBeTaken(t *testing.T) {
 	t.Parallel()
-	away := errors.New("no database")
-	ts := app(t, func(context.Context) error { return away }, io.Discard)
-	if resp, _ := get(t, ts.URL+"/readyz"); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
-		t.Errorf("not ready: %d", resp.StatusCode)
+	for _, c := range []struct {
+		says string
+		err  error
+		log  string
+	}{
+		{"the database is away", errors.New("no database"), `"level":"WARN","msg":"not ready","error":"no database"`},
+		{"on its way out", server.ErrNotServing, ""},
+	} {
+		var log strings.Builder
+		ts := app(t, func(context.Context) error { return c.err }, &log)
+		resp, _ := get(t, ts.URL+"/readyz")
+		ts.Close()
+		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || resp.Header.Get("Content-Type") != server.ProblemType {
+			t.Errorf("%s: %d %v", c.says, resp.StatusCode, resp.Header)
+		}
+		if strings.Contains(log.String(), "ERROR") || !strings.Contains(log.String(), c.log) || (c.log == "") != (log.Len() == 0) {
+			t.Errorf("%s, and the log says %q", c.says, log.String())
+		}
 	}
+	ts := app(t, nil, io.Discard)
 	if resp, _ := get(t, ts.URL+"/healthz"); resp.StatusCode != 200 {
 		t.Errorf("alive: %d", resp.StatusCode)
 	}

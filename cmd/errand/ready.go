@@ -2,9 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/errand-dev/errand/server"
 )
 
 // readiness answers /readyz: serving, and the database answers.
@@ -17,7 +18,7 @@ func (r *readiness) set(on bool) { r.serving.Store(on) }
 
 func (r *readiness) check(ctx context.Context) error {
 	if !r.serving.Load() {
-		return errors.New("starting or stopping")
+		return server.ErrNotServing
 	}
 	return r.db.Ping(ctx)
 }

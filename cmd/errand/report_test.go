@@ -44,7 +44,9 @@ func newFakeSentry(t *testing.T) *fakeSentry {
 	return s
 }
 
-func (s *fakeSentry) dsn() string { return strings.Replace(s.URL, "http://", "http://0123456789abcdef@", 1) + "/7" }
+func (s *fakeSentry) dsn() string {
+	return strings.Replace(s.URL, "http://", "http://0123456789abcdef@", 1) + "/7"
+}
 
 func (s *fakeSentry) all() []string {
 	s.mu.Lock()

@@ -88,7 +88,9 @@ func TestEverythingWrongWithTheSettingsIsToldAtOnce(t *testing.T) {
 			}
 			lines := strings.Split(strings.TrimSpace(stderr), "\n")
 			for _, want := range row.want {
-				i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "errand: "+want[0]+": ") && strings.Contains(l, want[1]) })
+				i := slices.IndexFunc(lines, func(l string) bool {
+					return strings.HasPrefix(l, "errand: "+want[0]+": ") && strings.Contains(l, want[1])
+				})
 				if i < 0 {
 					t.Errorf("no line of %s says %q", want[0], want[1])
 					continue

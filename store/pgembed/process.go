@@ -85,6 +85,7 @@ func runOnLockedThread(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 
 // stop ends the child: fast shutdown, then immediate, then kill.
 func (p *process) stop() error {
+	p.out.stop()
 	for _, step := range []struct {
 		sig  syscall.Signal
 		wait time.Duration
@@ -113,10 +114,11 @@ func (p *process) lastWords() string { return p.out.lastWords() }
 
 // messages passes the server's messages to the log and keeps the last few for an error.
 type messages struct {
-	log  *slog.Logger
-	mu   sync.Mutex
-	rest []byte
-	last []string
+	log      *slog.Logger
+	mu       sync.Mutex
+	rest     []byte
+	last     []string
+	stopping bool
 }
 
 // Write takes a part of the server's output.
@@ -147,8 +149,7 @@ func (m *messages) line(s string) {
 		level = slog.LevelWarn
 	case "FATAL", "PANIC":
 		level = slog.LevelError
-		// The answers to our own asking whether it takes connections yet.
-		if strings.Contains(s, "the database system is starting up") || strings.Contains(s, "the database system is not yet accepting connections") {
+		if m.expected(s) {
 			level = slog.LevelDebug
 		}
 	}
@@ -157,6 +158,20 @@ func (m *messages) line(s string) {
 	if len(m.last) > 12 {
 		m.last = m.last[1:]
 	}
+}
+
+// expected tells the answers to our own asking whether it takes connections yet, and what our own stopping it does to
+// connections.
+func (m *messages) expected(s string) bool {
+	return strings.Contains(s, "the database system is starting up") || strings.Contains(s, "the database system is not yet accepting connections") ||
+		m.stopping && strings.Contains(s, "terminating connection due to administrator command")
+}
+
+// stop says that we end the server.
+func (m *messages) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stopping = true
 }
 
 func (m *messages) lastWords() string {
