@@ -33,7 +33,7 @@ var grants = map[string]string{
 	"sources":       "SELECT, INSERT, UPDATE",
 	"mappings":      "SELECT, INSERT, UPDATE, DELETE",
 	"issues":        "SELECT, INSERT, UPDATE",
-	"events":        "SELECT, INSERT, DELETE",
+	"events":        "SELECT, INSERT, UPDATE, DELETE",
 	"deliveries":    "SELECT, INSERT",
 	"delivery_keys": "SELECT, INSERT, UPDATE, DELETE",
 	"runs":          "SELECT, INSERT, UPDATE",
@@ -45,6 +45,9 @@ var grants = map[string]string{
 	"journal":       "SELECT, INSERT", // append-only for the runtime
 	"source_hours":  "SELECT, INSERT, UPDATE, DELETE",
 	"source_health": "SELECT, INSERT, UPDATE",
+
+	"github_deliveries": "SELECT, INSERT",
+	"github_app":        "SELECT, INSERT",
 }
 
 // Migrate brings the schema (ours and the job queue's) up to date as the owner, grants the runtime role what it needs,

@@ -34,6 +34,7 @@ type DeliveryKey struct {
 	DeliveryID errand.ID
 	ReceivedAt time.Time
 	FailedAt   *time.Time
+	Attempts   int32
 }
 
 type Event struct {
@@ -44,6 +45,26 @@ type Event struct {
 	SeenAt     time.Time
 	ReceivedAt time.Time
 	Body       string
+	DeliveryID *errand.ID
+}
+
+type GitHubApp struct {
+	ID        bool
+	AppID     int64
+	Slug      string
+	Name      string
+	PageURL   string
+	ClientID  string
+	Sealed    []byte
+	CreatedAt time.Time
+	CreatedBy errand.ID
+}
+
+type GitHubDelivery struct {
+	Guid       string
+	OrgID      errand.ID
+	Event      string
+	ReceivedAt time.Time
 }
 
 type Incident struct {
@@ -54,12 +75,17 @@ type Incident struct {
 }
 
 type Installation struct {
-	ID          int64
-	OrgID       errand.ID
-	Account     string
-	SuspendedAt *time.Time
-	DeletedAt   *time.Time
-	CreatedAt   time.Time
+	ID                 int64
+	OrgID              errand.ID
+	Account            string
+	SuspendedAt        *time.Time
+	DeletedAt          *time.Time
+	CreatedAt          time.Time
+	Permissions        string
+	PermissionsExtra   []string
+	PermissionsMissing []string
+	CheckedAt          *time.Time
+	CheckAt            time.Time
 }
 
 type Issue struct {
@@ -80,6 +106,7 @@ type Issue struct {
 	LastSeen    time.Time
 	Deliveries  int64
 	CreatedAt   time.Time
+	StandsIn    bool
 	RegressedAt *time.Time
 }
 
@@ -168,6 +195,7 @@ type Repository struct {
 	OpenFixCap      int32
 	BudgetDayPico   *int64
 	BudgetMonthPico *int64
+	BlockedAt       *time.Time
 }
 
 type Run struct {
@@ -217,6 +245,8 @@ type Run struct {
 	PRFate             errand.PRFate
 	PRFateAt           *time.Time
 	PRFateFrom         string
+	GitHubAttempt      int32
+	GitHubStatus       string
 }
 
 type RunStep struct {
