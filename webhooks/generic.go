@@ -222,7 +222,7 @@ func (m *genericMessage) understand(p parsed, now time.Time) (parsed, error) {
 	}
 	p.StatusAt = m.Timestamp
 	if p.Issue.LastSeen.IsZero() {
-		p.Issue.LastSeen = m.Timestamp
+		p.Issue.LastSeen, p.Unseen = m.Timestamp, true
 	}
 	if p.Status == "open" {
 		p.Consider = true

@@ -83,7 +83,10 @@ type parsed struct {
 	// neither an id nor a time of the change).
 	Repeatable bool
 
-	Issue    errand.Issue
+	Issue errand.Issue
+	// Unseen: the message does not say when the error occurred (it is a word about the issue), so that the issue's times stand
+	// in for an issue that is not known yet and move nothing of one that is.
+	Unseen   bool
 	Status   string    // open, resolved, ignored; "" = the delivery says nothing about it
 	StatusAt time.Time // when the tracker said so
 	Event    *errand.Event

@@ -214,6 +214,7 @@ func parseSentryIssue(p parsed, h http.Header, body []byte, now time.Time) (pars
 		return p, err
 	}
 	lastSeen := readTime(string(in.LastSeen), "", now)
+	p.Unseen = in.LastSeen == ""
 	p.Issue = errand.Issue{
 		ProviderID: string(in.ID), Title: string(in.Title), Culprit: string(in.Culprit), Level: string(in.Level),
 		Platform: string(in.Platform), Link: string(cmp.Or(in.WebURL, in.Permalink)),

@@ -69,8 +69,10 @@ type provider interface {
 // providers is the one place that knows every kind.
 func providers() map[string]provider {
 	return map[string]provider{
-		"sentry":  sentry{},
-		"generic": generic{},
+		"sentry":         sentry{},
+		"posthog":        posthog{},
+		"posthog_header": posthogHeader{},
+		"generic":        generic{},
 	}
 }
 
