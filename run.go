@@ -142,6 +142,19 @@ func (r Reason) Known() bool {
 	return ok || r == ReasonNone
 }
 
+// PRFate is what became of a run's pull request.
+type PRFate string
+
+// The fates. Only what somebody said is stored; that nothing was heard for long is told by runs.Fate.
+const (
+	FateNoNews   PRFate = ""         // nobody has said anything yet
+	FateOpen     PRFate = "open"     // somebody saw it open
+	FateMerged   PRFate = "merged"   // final
+	FateClosed   PRFate = "closed"   // closed on GitHub without a merge: a person declined it
+	FateDeclined PRFate = "declined" // a person said in Errand that it is not wanted
+	FateUnknown  PRFate = "unknown"  // no news for longer than a pull request may hold its issue
+)
+
 // Outcome is what Decide answers: run, wait or skip.
 type Outcome string
 
@@ -155,36 +168,53 @@ const (
 // Gate is the typed reason of a decision: which gate held, or "ok".
 type Gate string
 
-// The gates. The order in which they are asked is written at dispatch.Decide.
+// The gates. The order in which they are asked is written at dispatch.Decide; docs/decisions.md says what each means.
 const (
-	GateOK              Gate = "ok"
-	GateObserve         Gate = "observe_mode"        // would have run
-	GateOrgPaused       Gate = "organisation_paused" // somebody paused the organisation
-	GateRepoPaused      Gate = "repository_paused"   // somebody paused the repository
-	GateLevelExcluded   Gate = "level_excluded"      // below the organisation's least level
-	GateStale           Gate = "event_too_old"       // older than the age limit
-	GateNoMapping       Gate = "no_mapping"          // no rule matches
-	GateAmbiguous       Gate = "mapping_ambiguous"   // two rules match equally well: nothing is guessed
-	GateMappingUnknown  Gate = "mapping_unknown"     // frames without directories: cannot be told
-	GateNoStack         Gate = "no_stack_trace"      // no frame and no project rule
-	GateRepoUnusable    Gate = "repository_unusable" // archived, gone or its installation suspended
-	GateRunOpen         Gate = "run_open"            // a run of this issue is under way
-	GatePROpen          Gate = "pull_request_open"   // its pull request has not been decided
-	GateCooldown        Gate = "cooldown"            // a run of this issue ended a short while ago
-	GateDailyCap        Gate = "daily_cap"           // the organisation's runs of the day are used up
-	GateIssueNotAnError Gate = "not_an_error"        // resolved, ignored or not an error at the tracker
-	GateOutOfOrder      Gate = "stale_delivery"      // an older event came after a newer one
+	GateOK                    Gate = "ok"
+	GateObserve               Gate = "observe_mode"           // would have run
+	GateOrgPaused             Gate = "organisation_paused"    // somebody paused the organisation
+	GateRepoPaused            Gate = "repository_paused"      // somebody paused the repository
+	GateIssueNotAnError       Gate = "not_an_error"           // resolved, ignored or not an error at the tracker
+	GateOutOfOrder            Gate = "stale_delivery"         // an older event came after a newer one
+	GateLevelExcluded         Gate = "level_excluded"         // below the organisation's least level
+	GateEnvironmentExcluded   Gate = "environment_excluded"   // of an environment that the organisation excludes
+	GateTooFew                Gate = "too_few_events"         // not seen often enough yet
+	GateStale                 Gate = "event_too_old"          // older than the age limit
+	GateNoStack               Gate = "no_stack_trace"         // no frame and no project rule
+	GateNoMapping             Gate = "no_mapping"             // no rule matches
+	GateAmbiguous             Gate = "mapping_ambiguous"      // two rules match equally well: nothing is guessed
+	GateMappingUnknown        Gate = "mapping_unknown"        // frames without directories: cannot be told
+	GateRepoUnknown           Gate = "repository_unknown"     // the mapping's repository is not connected
+	GateRepoArchived          Gate = "repository_archived"    // no workflow runs there
+	GateRepoGone              Gate = "repository_gone"        // deleted, or out of the installation's reach
+	GateInstallationGone      Gate = "installation_gone"      // the GitHub App was uninstalled, or never bound
+	GateInstallationSuspended Gate = "installation_suspended" // its owner suspended it
+	GateNotCounted            Gate = "not_counted"            // what the caps need is not known: nothing is started
+	GateRunOpen               Gate = "run_open"               // a run of this issue is under way
+	GatePROpen                Gate = "pull_request_open"      // its pull request has not been decided
+	GateAlreadyFixed          Gate = "already_fixed"          // its fix was merged after this event was seen
+	GateDeclined              Gate = "declined"               // a person declined the last fix
+	GateSameProblem           Gate = "same_problem"           // another issue's run works on the same problem
+	GateCooldown              Gate = "cooldown"               // a run of this issue ended a short while ago
+	GateBreaker               Gate = "incident_breaker"       // many new issues of one repository at once
+	GateOpenFixCap            Gate = "open_fix_cap"           // the repository has as many open fixes as it may
+	GateDailyCap              Gate = "daily_cap"              // the organisation's runs of the day are used up
+	GateUnpriced              Gate = "unpriced_usage"         // a budget is set and part of what was spent has no price
+	GateBudget                Gate = "money_budget"           // what a run reserves does not fit into the budget
 )
 
 // Decision is the answer to "should this issue run now?", with what it rests on.
 type Decision struct {
-	Outcome  Outcome    `json:"outcome"`
-	Gate     Gate       `json:"gate"`
-	Observed bool       `json:"observed,omitempty"` // observe mode: the outcome is what would have been done
-	Detail   string     `json:"detail"`             // one sentence: what was seen
-	Remedy   string     `json:"remedy,omitempty"`   // how to change it
-	Until    string     `json:"until,omitempty"`    // RFC 3339, for a wait that ends by itself
-	Evidence []Evidence `json:"evidence,omitempty"`
+	Outcome  Outcome `json:"outcome"`
+	Gate     Gate    `json:"gate"`
+	Observed bool    `json:"observed,omitempty"` // observe mode: the outcome is what would have been done
+	// Regression: the issue was resolved, or its fix merged, and was seen again later.
+	Regression bool       `json:"regression,omitempty"`
+	Detail     string     `json:"detail"`           // one sentence: what was seen
+	Remedy     string     `json:"remedy,omitempty"` // how to change it
+	Until      string     `json:"until,omitempty"`  // RFC 3339, for a wait that ends by itself
+	Holder     ID         `json:"holder,omitempty"` // the run that is in the way
+	Evidence   []Evidence `json:"evidence,omitempty"`
 }
 
 // Evidence is one fact that an answer rests on: where it was seen and what it was.

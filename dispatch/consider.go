@@ -13,9 +13,12 @@ import (
 
 const actor = "dispatch"
 
+// lookWithin is how long a wait goes unasked at most: whatever released it without a word to anybody is noticed then.
+const lookWithin = 15 * time.Minute
+
 // consider decides about an issue. The decision's row and the run it may create are one transaction, under the lock of the
 // organisation's runs, and the row carries the delivery's id: the same job worked again, or by two replicas at once, finds
-// it and does nothing.
+// it and does nothing. Without a delivery it is the look at a wait, for whatever event is the newest by now.
 func (d *Dispatch) consider(ctx context.Context, args errand.ConsiderIssue) (again time.Duration, err error) {
 	var decided *journal.Decision
 	err = d.store.InTx(ctx, args.Org, func(tx *store.Tx) error {
@@ -23,30 +26,25 @@ func (d *Dispatch) consider(ctx context.Context, args errand.ConsiderIssue) (aga
 		if err != nil {
 			return err
 		}
-		if args.Delivery != "" {
-			if n, err := tx.DispatchDecided(ctx, args.Delivery); err != nil || n > 0 {
+		r := request{issue: args.Issue, event: args.Event, delivery: args.Delivery}
+		if r.delivery != "" {
+			if n, err := tx.DispatchDecided(ctx, r.delivery); err != nil || n > 0 {
 				return err
 			}
+		} else {
+			waits, err := tx.DispatchGetWait(ctx, r.issue)
+			if err != nil || len(waits) == 0 || waits[0].LookAt.After(d.clock()) {
+				return err // somebody else looked first
+			}
+			r.waited = &waits[0]
 		}
-		decided, err = d.decide(ctx, tx, org, request{issue: args.Issue, event: args.Event, delivery: args.Delivery})
-		if err != nil || decided.Outcome != errand.OutcomeWait || decided.Until == "" {
-			return err
-		}
-		// A wait that ends by itself is released then, once an issue, for whatever event is the newest by then.
-		until, err := time.Parse(time.RFC3339, decided.Until)
-		if err != nil {
-			return err
-		}
-		if args.Delivery == "" && args.Event == "" { // this is such a release: it waits on
-			again = max(until.Sub(d.clock()), time.Second)
-			return nil
-		}
-		return tx.Enqueue(ctx, errand.ConsiderIssue{Org: args.Org, Issue: args.Issue}, store.At(until), store.Once())
+		decided, err = d.decide(ctx, tx, org, r)
+		return err
 	})
 	if err == nil && decided != nil {
 		d.logDecision(ctx, args.Org, args.Issue, decided)
 	}
-	return again, err
+	return 0, err
 }
 
 // RunNow starts a run of the issue because a person asked for it. It passes the gates that guess whether a run is worth it
@@ -80,9 +78,10 @@ func (d *Dispatch) RunNow(ctx context.Context, org, issue, person errand.ID) err
 // request is what is to be decided, and for whom.
 type request struct {
 	issue    errand.ID
-	event    errand.ID // "" = the newest
-	delivery errand.ID // "" = no delivery asks
-	person   errand.ID // "" = no person asks
+	event    errand.ID   // "" = the newest
+	delivery errand.ID   // "" = no delivery asks
+	person   errand.ID   // "" = no person asks
+	waited   *store.Wait // the wait that is looked at
 }
 
 // decide loads, decides, creates the run when that is the answer, and keeps the answer. The caller holds runs.Lock.
@@ -91,20 +90,38 @@ func (d *Dispatch) decide(ctx context.Context, tx *store.Tx, org store.Organisat
 	if err != nil {
 		return nil, err
 	}
+	repo, problem, err := d.tally(ctx, tx, &in, true)
+	if err != nil {
+		return nil, err
+	}
 	decision, target := Decide(in)
 	kept := &journal.Decision{Decision: decision, Delivery: r.delivery, Event: event, Person: r.person}
 	if target != nil {
 		kept.Repository, kept.Rule = target.Repository, target.Rule
 	}
+	if err := d.reopen(ctx, tx, &in, decision); err != nil {
+		return nil, err
+	}
 	if target != nil && !decision.Observed {
 		run, err := d.runs.Create(ctx, tx, runs.NewRun{
 			Issue: r.issue, Event: event, Repository: target.Repository, WorkflowFile: target.WorkflowFile, Ref: target.Ref,
-			BaseDir: target.BaseDir, StackRoot: target.StackRoot, SourceRoot: target.SourceRoot, Actor: actor, Person: r.person,
+			BaseDir: target.BaseDir, StackRoot: target.StackRoot, SourceRoot: target.SourceRoot, Actor: actor, Person: r.person, Problem: problem,
 		})
 		if err != nil {
 			return nil, err
 		}
 		kept.Run = run.ID
+	}
+	if err := d.keepWait(ctx, tx, &in, decision, repo); err != nil {
+		return nil, err
+	}
+	if decision.Gate == errand.GateBreaker {
+		if err := d.sayIncident(ctx, tx, &in, decision, repo); err != nil {
+			return nil, err
+		}
+	}
+	if r.waited != nil && r.waited.Gate == string(decision.Gate) && decision.Outcome == errand.OutcomeWait {
+		return kept, nil // asked again, the answer is what it was: the wait counts it, and the ledger holds it already
 	}
 	id := r.delivery
 	if id == "" {
@@ -113,34 +130,22 @@ func (d *Dispatch) decide(ctx context.Context, tx *store.Tx, org store.Organisat
 	return kept, d.note(ctx, tx, journal.KindDecision, r.issue, id, kept)
 }
 
-// load reads everything that Decide asks for.
-func (d *Dispatch) load(ctx context.Context, tx *store.Tx, org store.Organisation, r request) (in Input, event errand.ID, err error) {
-	in = Input{
-		Now: d.clock(), Org: org, Forced: r.person != "", Newest: true,
-		Repositories: map[errand.ID]store.Repository{}, Installations: map[int64]store.Installation{},
+// load reads what a decision rests on, except the counts.
+func (d *Dispatch) load(ctx context.Context, tx *store.Tx, org store.Organisation, r request) (Input, errand.ID, error) {
+	in := Input{
+		Now: d.clock(), Org: org, Newest: true, Forced: r.person != "",
+		Repositories: map[errand.ID]store.Repository{}, Installations: map[int64]store.Installation{}, Counts: map[errand.ID]Counts{},
 	}
+	var event errand.ID
+	var err error
 	if in.Issue, err = tx.GetIssue(ctx, r.issue); err != nil {
 		return in, "", err
 	}
 	if event, err = d.loadEvent(ctx, tx, r, &in); err != nil {
 		return in, "", err
 	}
-	if in.Rules, err = tx.ListMappings(ctx); err != nil {
+	if err = loadMapping(ctx, tx, &in); err != nil {
 		return in, "", err
-	}
-	repos, err := tx.ListRepositories(ctx)
-	if err != nil {
-		return in, "", err
-	}
-	for _, repo := range repos {
-		in.Repositories[repo.ID] = repo
-	}
-	installations, err := tx.DispatchInstallations(ctx)
-	if err != nil {
-		return in, "", err
-	}
-	for _, i := range installations {
-		in.Installations[i.ID] = i
 	}
 	if in.Ended, err = tx.DispatchEndedRuns(ctx, r.issue); err != nil {
 		return in, "", err
@@ -156,8 +161,139 @@ func (d *Dispatch) load(ctx context.Context, tx *store.Tx, org store.Organisatio
 		}
 		in.Open = &run
 	}
-	in.RunsToday, err = tx.RunsCreatedSince(ctx, runs.Day(in.Now))
-	return in, event, err
+	return in, event, nil
+}
+
+// loadMapping reads the rules and where they lead.
+func loadMapping(ctx context.Context, tx *store.Tx, in *Input) (err error) {
+	if in.Rules, err = tx.ListMappings(ctx); err != nil {
+		return err
+	}
+	repos, err := tx.ListRepositories(ctx)
+	if err != nil {
+		return err
+	}
+	for _, repo := range repos {
+		in.Repositories[repo.ID] = repo
+	}
+	installations, err := tx.DispatchInstallations(ctx)
+	for _, i := range installations {
+		in.Installations[i.ID] = i
+	}
+	return err
+}
+
+// tally fills in the counts of the repository that the mapping chooses, and gives it ("" when none is chosen) with the
+// problem's key. With place, the issue is noted as one of that repository first: the breaker counts it from then on.
+func (d *Dispatch) tally(ctx context.Context, tx *store.Tx, in *Input, place bool) (repository errand.ID, problem string, err error) {
+	c := choose(in.Rules, subjectOf(*in))
+	if in.Event == nil || c.gate != errand.GateOK {
+		return "", "", nil
+	}
+	repo, known := in.Repositories[c.rule.RepositoryID]
+	if !known {
+		return "", "", nil
+	}
+	problem = ProblemKey(in.Event)
+	if place {
+		if err := tx.DispatchPlace(ctx, in.Issue.ID, repo.ID, in.Issue.CreatedAt); err != nil {
+			return "", "", err
+		}
+	}
+	var n Counts
+	if n.RunsToday, err = tx.RunsCreatedSince(ctx, runs.Day(in.Now)); err != nil {
+		return "", "", err
+	}
+	news := in.Now.Add(-PullRequestHolds)
+	if n.OpenFixes, err = tx.RunsOpenFixes(ctx, repo.ID, news); err != nil {
+		return "", "", err
+	}
+	if in.Org.BreakerIssues > 0 {
+		since := in.Now.Add(-time.Duration(in.Org.BreakerWindowS) * time.Second)
+		if n.NewIssues, err = tx.DispatchNewIssues(ctx, repo.ID, since, in.Org.BreakerIssues); err != nil {
+			return "", "", err
+		}
+	}
+	if problem != "" {
+		same, err := tx.DispatchSameProblem(ctx, store.DispatchSameProblemParams{RepositoryID: repo.ID, IssueID: in.Issue.ID, Problem: problem, NewsSince: news})
+		if err != nil {
+			return "", "", err
+		}
+		if len(same) > 0 {
+			n.Same = &same[0]
+		}
+	}
+	if n.Budgets, err = d.runs.Budgets(ctx, tx, &in.Org, &repo); err != nil {
+		return "", "", err
+	}
+	in.Counts[repo.ID] = n
+	return repo.ID, problem, nil
+}
+
+// reopen writes down that a resolved issue is open again, when its event shows it and no delivery has said so.
+func (d *Dispatch) reopen(ctx context.Context, tx *store.Tx, in *Input, decision errand.Decision) error {
+	if !decision.Regression || in.Issue.Status != "resolved" {
+		return nil
+	}
+	_, err := tx.DispatchReopen(ctx, in.EventAt, in.Issue.ID)
+	return err
+}
+
+// keepWait writes down that the issue waits, for what, and when it is looked at next; or that it waits no more. The word of
+// an older event changes nothing about the wait of a newer one.
+func (d *Dispatch) keepWait(ctx context.Context, tx *store.Tx, in *Input, decision errand.Decision, repo errand.ID) error {
+	switch {
+	case decision.Gate == errand.GateOutOfOrder:
+		return nil
+	case decision.Outcome != errand.OutcomeWait:
+		return tx.DispatchEndWait(ctx, in.Issue.ID)
+	}
+	p := store.DispatchWaitParams{IssueID: in.Issue.ID, Gate: string(decision.Gate), Now: in.Now, LookAt: in.Now.Add(lookWithin)}
+	if decision.Until != "" {
+		until, err := time.Parse(time.RFC3339, decision.Until)
+		if err != nil {
+			return errand.Errorf(errand.CodeInternal, err, "the end of a wait")
+		}
+		p.UntilAt = &until
+		// What is written is whole seconds: at least one from now, so that a wait is never looked at in a circle.
+		p.LookAt = earlier(p.LookAt, later(until, in.Now.Add(time.Second)))
+	}
+	if decision.Holder != "" {
+		p.Holder = &decision.Holder
+	}
+	if repo != "" {
+		p.RepositoryID = &repo
+	}
+	return tx.DispatchWait(ctx, p)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// sameIncident: a breaker that opens again so soon after it closed is still the same incident.
+const sameIncident = time.Minute
+
+// sayIncident says once an incident that the breaker holds a repository: in the journal and the log.
+func (d *Dispatch) sayIncident(ctx context.Context, tx *store.Tx, in *Input, decision errand.Decision, repo errand.ID) error {
+	until, err := time.Parse(time.RFC3339, decision.Until)
+	if err != nil {
+		return errand.Errorf(errand.CodeInternal, err, "the end of an incident")
+	}
+	until = until.Add(sameIncident)
+	begun, err := tx.DispatchIncident(ctx, repo, in.Now, until)
+	if err != nil {
+		return err
+	}
+	if begun == 0 {
+		return tx.DispatchProlongIncident(ctx, until, repo)
+	}
+	d.log.WarnContext(ctx, "incident: new issues of the repository wait", "org", in.Org.ID, "repository", repo, "until", decision.Until, "detail", decision.Detail)
+	return d.note(ctx, tx, journal.KindAlarm, repo, errand.NewID(in.Now),
+		journal.Alarm{Alarm: "incident_breaker", Repository: repo, Effect: "every issue of the repository waits", Detail: decision.Detail})
 }
 
 // loadEvent reads the event that is asked about. One that is no longer kept made room for newer ones.

@@ -130,26 +130,31 @@ func TestAWaitIsReleasedByItsCause(t *testing.T) {
 	run := w.queued()
 	must(t, w.d.Cancel(t.Context(), w.org, run.ID, w.person))
 	w.pass(time.Hour)
-	for range 3 { // three more deliveries in the cooldown, one release
+	for range 3 { // three more deliveries in the cooldown, one wait
 		_, err := w.d.consider(t.Context(), errand.ConsiderIssue{Org: w.org, Issue: run.IssueID, Event: run.EventID, Delivery: errand.NewID(noon)})
 		must(t, err)
 	}
-	release := `select count(*) from river_job where kind = 'consider_issue' and state = 'scheduled' and scheduled_at = $1`
-	if n := w.count(release, noon.Add(24*time.Hour)); n != 1 || w.jobs("consider_issue") != 1 {
-		t.Errorf("%d releases at the end of the cooldown, %d altogether", n, w.jobs("consider_issue"))
+	if n := w.count("select count(*) from waits where gate = 'cooldown' and until_at = $1 and look_at = $2", noon.Add(24*time.Hour), noon.Add(time.Hour+lookWithin)); n != 1 {
+		t.Errorf("%d waits until the end of the cooldown, with a next look", n)
 	}
-	job := errand.ConsiderIssue{Org: w.org, Issue: run.IssueID}
-	again, err := w.d.consider(t.Context(), job)
-	must(t, err)
-	if again != 23*time.Hour {
-		t.Errorf("released too early, it waits %s", again)
+	if n := w.look(); n != 0 {
+		t.Errorf("looked at %d before the time", n)
 	}
-	w.pass(again)
-	if again, err = w.d.consider(t.Context(), job); err != nil || again != 0 {
-		t.Errorf("%s, %v", again, err)
+	w.pass(lookWithin)
+	if n := w.look(); n != 1 || len(w.decisions(run.IssueID)) != 4 {
+		t.Errorf("looked at %d, decisions %d: the same answer is no new line", n, len(w.decisions(run.IssueID)))
 	}
-	if n := w.count("select count(*) from runs where finished_at is null"); n != 1 {
+	w.pass(23 * time.Hour)
+	if n := w.look(); n != 1 {
+		t.Errorf("looked at %d at the end of the cooldown", n)
+	}
+	if n := w.count("select count(*) from runs where finished_at is null"); n != 1 || w.count("select count(*) from waits") != 0 {
 		t.Errorf("%d open runs after the cooldown", n)
+	}
+	_, err := w.d.consider(t.Context(), errand.ConsiderIssue{Org: w.org, Issue: run.IssueID}) // a second look that comes late
+	must(t, err)
+	if n := w.count("select count(*) from waits"); n != 0 {
+		t.Error("a look at no wait made one")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 // PullRequestHolds is how long a pull request without news holds its issue. After that its fate is unknown, and it stops
 // counting.
-const PullRequestHolds = 14 * 24 * time.Hour
+const PullRequestHolds = runs.PullRequestHolds
 
 // Input is everything a decision rests on. Decide reads nothing else, no clock either.
 type Input struct {
@@ -27,10 +27,21 @@ type Input struct {
 	Installations map[int64]store.Installation
 	Open          *store.Run  // of this issue
 	Ended         []store.Run // of this issue, newest end first
-	RunsToday     int64       // of the organisation, in the UTC day of Now, all of them
+	// Counts is what was counted under the lock, by the repository that it was counted for. Without a row for the chosen one
+	// nothing is known about its caps, and nothing runs.
+	Counts map[errand.ID]Counts
 	// Forced: a person pressed "Run now". That passes the gates which guess whether a run is worth it. It passes no pause, no
-	// cap, no mapping, no open run: those say that a run may not or cannot be.
+	// cap, no budget, no mapping, no open run: those say that a run may not or cannot be.
 	Forced bool
+}
+
+// Counts is what a decision must know of its repository and organisation beside their settings.
+type Counts struct {
+	RunsToday int64         // of the organisation, in the UTC day of Now, all of them
+	OpenFixes int64         // of the repository: runs under way, and pull requests that stand
+	NewIssues []time.Time   // when the repository's newest issues within the breaker's window were new, newest first
+	Same      *store.Run    // of another issue: at work on the same problem, or with a pull request that stands
+	Budgets   []runs.Budget // those that are set
 }
 
 // Target is where a run goes.
@@ -51,43 +62,51 @@ type held struct {
 	detail   string
 	remedy   string
 	until    time.Time // of a wait that ends by itself
+	holder   errand.ID // the run in the way
 	evidence []errand.Evidence
 }
 
 // Decide answers whether the issue should run now. It asks the gates in this order and the first that holds is the answer:
-// the organisation's pause; is it an open error, with an event, the newest, grave enough, young enough; where it belongs
-// (mapping), whether one can work there (repository, its pause); a run under way, a pull request that stands, the
-// cooldown, the cap of the day. In observe mode, the organisation's or the repository's, the answer is the same, marked
-// Observed, and nobody acts on it. The target is nil unless the outcome is run.
+// the organisation's pause; is it an open error (or one that came back), with an event, the newest, grave enough, of a
+// wanted environment, seen often enough, young enough; where it belongs (mapping), whether one can work there (repository,
+// installation, its pause); a run under way, a pull request that stands, a fix merged since or declined, the same problem
+// at work elsewhere, the cooldown, an incident; the caps of open fixes and of the day, and money.
+//
+// In observe mode, the organisation's or the repository's, the answer is the same, marked Observed, and nobody acts on it.
+// The target is nil unless the outcome is run. What is not known never makes a run.
 func Decide(in Input) (errand.Decision, *Target) {
-	observed := in.Org.Mode == "observe"
-	h := firstOf(in, organisationPaused, notAnError, noEvent, outOfOrder, levelExcluded, tooOld)
+	a := answer{observed: in.Org.Mode == "observe"}
+	a.regression = regression(in)
+	h := firstOf(in, organisationPaused, notAnError, noEvent, outOfOrder, levelExcluded, environmentExcluded, tooFew, tooOld)
 	if h != nil {
-		return h.decision(observed), nil
+		return a.held(h), nil
 	}
-	c := choose(in.Rules, subject{source: in.Issue.SourceID, project: in.Issue.Project, platform: in.Issue.Platform, event: in.Event})
+	c := choose(in.Rules, subjectOf(in))
 	if c.gate != errand.GateOK {
-		h = &held{errand.OutcomeSkip, c.gate, c.detail, c.remedy, time.Time{}, c.evidence}
-		return h.decision(observed), nil
+		return a.held(&held{outcome: errand.OutcomeSkip, gate: c.gate, detail: c.detail, remedy: c.remedy, evidence: c.evidence}), nil
 	}
 	repo, known := in.Repositories[c.rule.RepositoryID]
-	observed = observed || repo.Mode == "observe"
-	if h = repositoryHolds(in, repo, known); h == nil {
-		h = firstOf(in, runOpen, pullRequestOpen, cooldown, dailyCap)
+	a.observed = a.observed || repo.Mode == "observe"
+	a.evidence = c.evidence
+	h = repositoryHolds(in, repo, known)
+	if h == nil {
+		h = firstOf(in, runOpen, pullRequestOpen, alreadyFixed, declined)
+	}
+	if h == nil {
+		h = countsHold(in, repo)
 	}
 	if h != nil {
-		h.evidence = append(h.evidence, c.evidence...)
-		return h.decision(observed), nil
+		return a.held(h), nil
 	}
 	ref := c.rule.Ref
 	if ref == "" {
 		ref = repo.DefaultBranch
 	}
 	d := errand.Decision{
-		Outcome: errand.OutcomeRun, Gate: errand.GateOK, Evidence: c.evidence,
+		Outcome: errand.OutcomeRun, Gate: errand.GateOK, Regression: a.regression != nil, Evidence: append(a.regression, a.evidence...),
 		Detail: fmt.Sprintf("It belongs to %s/%s, on the branch %s, by mapping %d.", repo.Owner, repo.Name, ref, c.rule.Position),
 	}
-	if observed && !in.Forced {
+	if a.observed && !in.Forced {
 		d.Gate, d.Observed = errand.GateObserve, true
 		d.Remedy = "Nothing was started: leave observe mode to have such errors run."
 	}
@@ -95,6 +114,24 @@ func Decide(in Input) (errand.Decision, *Target) {
 		Rule: c.rule.ID, Repository: repo.ID, WorkflowFile: c.rule.WorkflowFile, Ref: ref, BaseDir: c.rule.BaseDir,
 		StackRoot: c.rule.StackRoot, SourceRoot: c.rule.SourceRoot,
 	}
+}
+
+// answer is what every answer about the issue carries.
+type answer struct {
+	observed   bool
+	regression []errand.Evidence // nil = it is none
+	evidence   []errand.Evidence // of the mapping, once it is chosen
+}
+
+func (a answer) held(h *held) errand.Decision {
+	d := errand.Decision{
+		Outcome: h.outcome, Gate: h.gate, Observed: a.observed, Regression: a.regression != nil, Detail: h.detail, Remedy: h.remedy, Holder: h.holder,
+		Evidence: slices.Concat(h.evidence, a.regression, a.evidence),
+	}
+	if !h.until.IsZero() {
+		d.Until = h.until.UTC().Format(time.RFC3339)
+	}
+	return d
 }
 
 func firstOf(in Input, gates ...func(Input) *held) *held {
@@ -106,12 +143,8 @@ func firstOf(in Input, gates ...func(Input) *held) *held {
 	return nil
 }
 
-func (h *held) decision(observed bool) errand.Decision {
-	d := errand.Decision{Outcome: h.outcome, Gate: h.gate, Observed: observed, Detail: h.detail, Remedy: h.remedy, Evidence: h.evidence}
-	if !h.until.IsZero() {
-		d.Until = h.until.UTC().Format(time.RFC3339)
-	}
-	return d
+func subjectOf(in Input) subject {
+	return subject{source: in.Issue.SourceID, project: in.Issue.Project, platform: in.Issue.Platform, event: in.Event}
 }
 
 func skip(gate errand.Gate, detail, remedy, from, seen string) *held {
@@ -124,141 +157,42 @@ func wait(gate errand.Gate, until time.Time, detail, remedy, from, seen string) 
 	return h
 }
 
-func organisationPaused(in Input) *held {
-	if in.Org.Mode != "paused" {
+// regression gives what shows that the event came after the issue was resolved or its fix merged; nil for none. Such an
+// issue is open again, whatever its status still says.
+func regression(in Input) []errand.Evidence {
+	if in.Event == nil {
 		return nil
 	}
-	return skip(errand.GateOrgPaused, "Somebody paused the organisation.", "Resume it: errand admin mode active.", "organisation", "mode: paused")
-}
-
-func notAnError(in Input) *held {
-	if in.Forced || in.Issue.Status == "open" {
-		return nil
+	was := func(what string, at time.Time) []errand.Evidence {
+		return []errand.Evidence{{From: "regression", Seen: what + " " + stamp(at) + ", seen again " + stamp(in.EventAt)}}
 	}
-	return skip(errand.GateIssueNotAnError, "The tracker says that the issue is "+in.Issue.Status+".",
-		"Re-open it at the tracker, or press Run now.", "issue", "status: "+in.Issue.Status+" since "+stamp(in.Issue.StatusAt))
-}
-
-// noEvent holds an issue of which only the heading is known: there is nothing to hand to a runner.
-func noEvent(in Input) *held {
-	if in.Event != nil {
-		return nil
-	}
-	return skip(errand.GateNoStack, "No event of this issue is known, so there is no stack trace to work from.",
-		"Send the tracker's error or alert webhooks, not its issue webhooks alone.", "events", "none")
-}
-
-func outOfOrder(in Input) *held {
-	if in.Forced || in.Newest {
-		return nil
-	}
-	return skip(errand.GateOutOfOrder, "A newer event of this issue was there already, and is decided upon by itself.", "",
-		"events", "this one was seen "+stamp(in.EventAt))
-}
-
-// levels from grave to light.
-func levels() []string { return []string{"fatal", "error", "warning", "info", "debug"} }
-
-// levelExcluded holds what is known to be below the least level. A level that nobody told is not below anything.
-func levelExcluded(in Input) *held {
-	level, least := slices.Index(levels(), in.Issue.Level), slices.Index(levels(), in.Org.MinLevel)
-	if in.Forced || level < 0 || level <= least {
-		return nil
-	}
-	return skip(errand.GateLevelExcluded, fmt.Sprintf("Its level is %s, below the organisation's least, %s.", in.Issue.Level, in.Org.MinLevel),
-		"Lower the least level (errand admin limits --min-level), or press Run now.", "issue", "level: "+in.Issue.Level)
-}
-
-func tooOld(in Input) *held {
-	most := time.Duration(in.Org.MaxAgeS) * time.Second
-	if in.Forced || in.Now.Sub(in.EventAt) <= most {
-		return nil
-	}
-	return skip(errand.GateStale, fmt.Sprintf("The event is older than %s.", span(most)), "Raise the age limit (errand admin limits --max-age), or press Run now.",
-		"event", "seen "+stamp(in.EventAt))
-}
-
-// repositoryHolds asks whether one can work in the repository at all.
-func repositoryHolds(in Input, repo store.Repository, known bool) *held {
-	name := repo.Owner + "/" + repo.Name
-	unusable := func(detail, remedy, seen string) *held {
-		return skip(errand.GateRepoUnusable, detail, remedy, "repository "+name, seen)
-	}
-	at, bound := in.Installations[repo.InstallationID]
-	switch {
-	case !known:
-		return unusable("The mapping's repository is not connected.", "Connect it, or correct the mapping.", "not known")
-	case repo.GoneAt != nil:
-		return unusable("The repository is gone, or no longer part of the GitHub App's installation.",
-			"Give the installation access to it, or correct the mapping.", "gone since "+stamp(*repo.GoneAt))
-	case repo.Archived:
-		return unusable("The repository is archived.", "Unarchive it, or correct the mapping.", "archived")
-	case !bound:
-		return unusable("The repository's GitHub installation is not bound to the organisation.", "Connect the installation.", "no installation")
-	case at.DeletedAt != nil:
-		return unusable("The GitHub App was uninstalled.", "Install it again.", "installation deleted "+stamp(*at.DeletedAt))
-	case at.SuspendedAt != nil:
-		return unusable("The GitHub App's installation is suspended.", "Its owner can resume it in GitHub's settings.", "suspended "+stamp(*at.SuspendedAt))
-	case repo.Mode == "paused":
-		return skip(errand.GateRepoPaused, "Somebody paused the repository.", "Resume it: errand admin mode active --repository "+name+".", "repository "+name, "mode: paused")
+	switch pr := lastPullRequest(in); {
+	case in.Issue.Status == "resolved" && in.EventAt.After(in.Issue.StatusAt):
+		return was("resolved", in.Issue.StatusAt)
+	case in.Issue.Status == "open" && in.Issue.RegressedAt != nil && !in.EventAt.Before(*in.Issue.RegressedAt):
+		return was("resolved before", *in.Issue.RegressedAt)
+	case pr != nil && pr.PRFate == errand.FateMerged && in.EventAt.After(fateAt(pr)):
+		return was(fmt.Sprintf("#%d was merged", *pr.PRNumber), fateAt(pr))
 	default:
 		return nil
 	}
 }
 
-func runOpen(in Input) *held {
-	if in.Open == nil {
-		return nil
-	}
-	return wait(errand.GateRunOpen, time.Time{}, "A run of this issue is under way.", "Wait for its end, or cancel it.",
-		"run history", fmt.Sprintf("run %s is %s", in.Open.ID, in.Open.State))
-}
-
-func pullRequestOpen(in Input) *held {
-	if in.Forced {
-		return nil
-	}
-	for _, r := range in.Ended {
-		if r.State != errand.PROpened || r.FinishedAt == nil || r.PRNumber == nil {
-			continue
-		}
-		if until := r.FinishedAt.Add(PullRequestHolds); in.Now.Before(until) {
-			return wait(errand.GatePROpen, until, fmt.Sprintf("The pull request #%d of an earlier run has not been decided, as far as Errand knows.", *r.PRNumber),
-				"Merge or close it, or press Run now.", "run history", r.PRURL)
+// lastPullRequest is the newest run of the issue that opened one.
+func lastPullRequest(in Input) *store.Run {
+	for i := range in.Ended {
+		if r := &in.Ended[i]; r.State == errand.PROpened && r.FinishedAt != nil && r.PRNumber != nil {
+			return r
 		}
 	}
 	return nil
 }
 
-// cooldown counts from the last run that ended, except one that never got to GitHub: that was no attempt at a fix.
-func cooldown(in Input) *held {
-	if in.Forced {
-		return nil
+func fateAt(r *store.Run) time.Time {
+	if r.PRFateAt != nil {
+		return *r.PRFateAt
 	}
-	for _, r := range in.Ended {
-		if r.FinishedAt == nil || r.Reason == errand.ReasonNotDispatched || r.Reason == errand.ReasonNothingFound {
-			continue
-		}
-		until := r.FinishedAt.Add(time.Duration(in.Org.CooldownS) * time.Second)
-		if in.Now.Before(until) {
-			return wait(errand.GateCooldown, until, fmt.Sprintf("A run of this issue ended as %s at %s.", r.State, stamp(*r.FinishedAt)),
-				"Wait, shorten the cooldown (errand admin limits --cooldown), or press Run now.", "run history", fmt.Sprintf("run %s, cooldown %s", r.ID, span(time.Duration(in.Org.CooldownS)*time.Second)))
-		}
-		return nil
-	}
-	return nil
-}
-
-func dailyCap(in Input) *held {
-	if in.RunsToday < int64(in.Org.DailyRunCap) {
-		return nil
-	}
-	seen := fmt.Sprintf("%d runs today, cap %d", in.RunsToday, in.Org.DailyRunCap)
-	if in.Org.DailyRunCap == 0 {
-		return wait(errand.GateDailyCap, time.Time{}, "The organisation's daily cap is 0: no run may start.", "Raise the cap: errand admin limits --daily-cap.", "organisation", seen)
-	}
-	return wait(errand.GateDailyCap, runs.Day(in.Now).Add(24*time.Hour), "The organisation's runs of the day are used up.",
-		"Wait for the next day (UTC), or raise the cap.", "organisation", seen)
+	return *r.FinishedAt
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

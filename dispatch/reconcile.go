@@ -15,7 +15,7 @@ import (
 // sweepAtMost bounds one sweep; what is left is the oldest of the next one.
 const sweepAtMost = 500
 
-// sweep finds the runs whose deadline has passed and has each looked into; it also makes the coming days' partitions of
+// sweep finds the runs whose deadline has passed and the waits that are due, and has each looked into; it also makes the coming days' partitions of
 // the delivery log and drops old ones.
 func (d *Dispatch) sweep(ctx context.Context, _ errand.Sweep) (again time.Duration, err error) {
 	now := d.clock()
@@ -25,6 +25,13 @@ func (d *Dispatch) sweep(ctx context.Context, _ errand.Sweep) (again time.Durati
 	for _, r := range due { // one organisation's trouble is not another's
 		problems = append(problems, d.store.InTx(ctx, r.Org, func(tx *store.Tx) error {
 			return tx.Enqueue(ctx, errand.ReconcileRun(r), store.Once())
+		}))
+	}
+	waits, err := d.store.DueWaits(ctx, now, sweepAtMost)
+	problems = append(problems, err)
+	for _, w := range waits {
+		problems = append(problems, d.store.InTx(ctx, w.Org, func(tx *store.Tx) error {
+			return tx.Enqueue(ctx, errand.ConsiderIssue{Org: w.Org, Issue: w.Issue}, store.Once())
 		}))
 	}
 	return 0, errors.Join(problems...)

@@ -237,6 +237,9 @@ func setup(t *testing.T) *world {
 	}
 	w.repo = repos[0].ID
 	must(t, w.d.AddMapping(t.Context(), w.org, NewMapping{Repository: w.repo, StackRoot: "/srv/app", SourceRoot: "src"}))
+	// What a test is not about stands out of its way.
+	w.sql("update organisations set breaker_issues = 0")
+	w.sql("update repositories set open_fix_cap = 1000")
 	return w
 }
 
@@ -286,7 +289,14 @@ func (w *world) delivery() errand.ConsiderIssue {
 
 func (w *world) event(issue errand.ID, seen time.Time) errand.ID {
 	w.t.Helper()
-	body, err := json.Marshal(crash(file("/srv/app/cart.py")))
+	e := crash(file("/srv/app/cart.py"))
+	e.Exceptions[0].Frames[0].Function = "of issue " + string(issue) // every issue is a problem of its own
+	return w.eventOf(issue, seen, e)
+}
+
+func (w *world) eventOf(issue errand.ID, seen time.Time, e *errand.Event) errand.ID {
+	w.t.Helper()
+	body, err := json.Marshal(e)
 	must(w.t, err)
 	id := errand.NewID(noon)
 	w.sql(`insert into events (id, org_id, issue_id, provider_id, seen_at, received_at, body) values ($1, $2, $3, $4, $5, $5, $6)`,
@@ -373,4 +383,23 @@ func (w *world) started(id errand.ID) {
 		}, nil)
 		return err
 	}))
+}
+
+// look sweeps, works the looks at waits that it queued, and gives how many they were.
+func (w *world) look() (n int) {
+	w.t.Helper()
+	_, err := w.d.sweep(w.t.Context(), errand.Sweep{})
+	must(w.t, err)
+	var jobs []errand.ConsiderIssue
+	w.Super(w.t, func(ctx context.Context, c *pgx.Conn) {
+		rows, err := c.Query(ctx, "delete from river_job where kind = 'consider_issue' returning args")
+		must(w.t, err)
+		jobs, err = pgx.CollectRows(rows, pgx.RowTo[errand.ConsiderIssue])
+		must(w.t, err)
+	})
+	for _, j := range jobs {
+		_, err := w.d.consider(w.t.Context(), j)
+		must(w.t, err)
+	}
+	return len(jobs)
 }

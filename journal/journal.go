@@ -8,6 +8,7 @@ package journal
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/errand-dev/errand"
 )
@@ -19,7 +20,8 @@ const (
 	KindClaimVerdict = "claim.verdict"     // ClaimVerdict; subject: the run
 	KindLateEvidence = "run.late_evidence" // LateEvidence; subject: the run
 	KindPersonAction = "person.action"     // PersonAction; subject: what was acted upon
-	KindAlarm        = "alarm"             // Alarm; subject: the run
+	KindAlarm        = "alarm"             // Alarm; subject: the run, or the repository
+	KindPullRequest  = "run.pull_request"  // PullRequest; subject: the run
 )
 
 // Decision is what dispatch answered for one delivery, or for one press of "Run now".
@@ -87,7 +89,7 @@ type LateEvidence struct {
 
 // PersonAction is what a person set off.
 type PersonAction struct {
-	Action  string    `json:"action"` // run_now, cancel
+	Action  string    `json:"action"` // run_now, cancel, decline
 	Person  errand.ID `json:"person"`
 	Outcome string    `json:"outcome,omitempty"` // what came of it, in a word
 }
@@ -100,6 +102,17 @@ type Alarm struct {
 	Effect             string          `json:"effect,omitempty"` // what was done about it
 	WorkflowRunID      int64           `json:"workflow_run_id,omitempty"`
 	WorkflowRunAttempt int             `json:"workflow_run_attempt,omitempty"`
+	Repository         errand.ID       `json:"repository,omitempty"`
+	Detail             string          `json:"detail,omitempty"` // one sentence: what was seen
+}
+
+// PullRequest is what somebody said became of a run's pull request.
+type PullRequest struct {
+	Fate   errand.PRFate `json:"fate"`
+	Was    errand.PRFate `json:"was,omitempty"`
+	At     time.Time     `json:"at"`
+	From   string        `json:"from"` // outcome_workflow, runner, person
+	Person errand.ID     `json:"person,omitempty"`
 }
 
 // Encode makes the text of a row's body.

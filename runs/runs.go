@@ -21,6 +21,8 @@ import (
 var (
 	ErrDailyCap = errors.New("the organisation's runs of the day are used up")
 	ErrRunOpen  = errors.New("a run of this issue is already open")
+	ErrOpenFix  = errors.New("the repository has as many open fixes as it may")
+	ErrBudget   = errors.New("what a run reserves does not fit into the budget")
 	ErrTerminal = errors.New("the run has ended")                  // a late word: ignored, and logged by whoever said it
 	ErrDenied   = errors.New("the run's policy does not allow it") // the step is not in the table, or its grant is missing
 	ErrStale    = errors.New("somebody else moved the run first")  // read it again
@@ -57,37 +59,28 @@ type NewRun struct {
 	StackRoot, SourceRoot    string
 	Actor                    string
 	Person                   errand.ID // who asked for it; "" = nobody did
+	Problem                  string    // what it is about, across issues; "" = cannot be told
 	Detail                   string
 }
 
 // Create makes a queued run and the job that dispatches it. Under the organisation's lock it counts the runs of the day
-// (UTC), those under way and those that failed included. It returns a Conflict caused by ErrDailyCap or ErrRunOpen.
+// (UTC), those under way and those that failed included, the repository's open fixes, and the money that is spent and
+// reserved; the run reserves its ceiling. It returns a Conflict caused by ErrDailyCap, ErrRunOpen, ErrOpenFix or ErrBudget.
 func (r *Runs) Create(ctx context.Context, tx *store.Tx, n NewRun) (store.Run, error) {
 	now := r.clock()
 	org, err := r.Lock(ctx, tx)
 	if err != nil {
 		return store.Run{}, err
 	}
-	today, err := tx.RunsCreatedSince(ctx, Day(now))
-	if err != nil {
+	if err := r.room(ctx, tx, &org, n, now); err != nil {
 		return store.Run{}, err
-	}
-	if today >= int64(org.DailyRunCap) {
-		return store.Run{}, errand.Errorf(errand.CodeConflict, ErrDailyCap, "the organisation's %d runs of the day are used up", org.DailyRunCap)
-	}
-	open, err := tx.RunsOpenOfIssue(ctx, n.Issue)
-	if err != nil {
-		return store.Run{}, err
-	}
-	if len(open) > 0 {
-		return store.Run{}, errand.Errorf(errand.CodeConflict, ErrRunOpen, "the run %s of this issue is already open", open[0])
 	}
 	if got := r.policy.Check(string(transitions.RunNew), string(errand.Queued), string(errand.TriggerCreated), transitions.Grants{Now: now}); got != transitions.Allowed {
 		return store.Run{}, errand.Errorf(errand.CodeConflict, ErrDenied, "the run's policy does not allow a run to be created (%s)", got)
 	}
 	run, err := tx.RunsInsert(ctx, store.RunsInsertParams{
 		ID: errand.NewID(now), IssueID: n.Issue, EventID: n.Event, RepositoryID: n.Repository, WorkflowFile: n.WorkflowFile, Ref: n.Ref,
-		BaseDir: n.BaseDir, StackRoot: n.StackRoot, SourceRoot: n.SourceRoot, Now: now, DeadlineAt: now.Add(DispatchWithin),
+		BaseDir: n.BaseDir, StackRoot: n.StackRoot, SourceRoot: n.SourceRoot, Problem: n.Problem, ReservedPico: org.RunCeilingPico, Now: now, DeadlineAt: now.Add(DispatchWithin),
 	})
 	if err != nil {
 		return store.Run{}, err
@@ -97,6 +90,46 @@ func (r *Runs) Create(ctx context.Context, tx *store.Tx, n NewRun) (store.Run, e
 		return store.Run{}, err
 	}
 	return run, tx.Enqueue(ctx, errand.DispatchRun{Org: org.ID, Run: run.ID})
+}
+
+// room holds the run to be against every cap. The caller holds Lock.
+func (r *Runs) room(ctx context.Context, tx *store.Tx, org *store.Organisation, n NewRun, now time.Time) error {
+	today, err := tx.RunsCreatedSince(ctx, Day(now))
+	if err != nil {
+		return err
+	}
+	if today >= int64(org.DailyRunCap) {
+		return errand.Errorf(errand.CodeConflict, ErrDailyCap, "the organisation's %d runs of the day are used up", org.DailyRunCap)
+	}
+	open, err := tx.RunsOpenOfIssue(ctx, n.Issue)
+	if err != nil {
+		return err
+	}
+	if len(open) > 0 {
+		return errand.Errorf(errand.CodeConflict, ErrRunOpen, "the run %s of this issue is already open", open[0])
+	}
+	repo, err := tx.GetRepository(ctx, n.Repository)
+	if err != nil {
+		return err
+	}
+	fixes, err := tx.RunsOpenFixes(ctx, repo.ID, now.Add(-PullRequestHolds))
+	if err != nil {
+		return err
+	}
+	if fixes >= int64(repo.OpenFixCap) {
+		return errand.Errorf(errand.CodeConflict, ErrOpenFix, "the repository has %d open fixes, and may have %d", fixes, repo.OpenFixCap)
+	}
+	budgets, err := r.Budgets(ctx, tx, org, &repo)
+	if err != nil {
+		return err
+	}
+	for _, b := range budgets {
+		if fits, _ := b.Fits(errand.Picodollars(org.RunCeilingPico)); !fits {
+			return errand.Errorf(errand.CodeConflict, ErrBudget, "a run reserves $%s, and of the budget (%s) of $%s at least $%s is spent or reserved, %d requests unpriced",
+				errand.Picodollars(org.RunCeilingPico).USD(2), b.Scope, b.Limit.USD(2), b.Spent.USD(2), b.Unpriced)
+		}
+	}
+	return nil
 }
 
 // Lock takes the lock under which the organisation's runs are counted and created, for the rest of the transaction.
@@ -173,6 +206,11 @@ func (r *Runs) Fire(ctx context.Context, tx *store.Tx, id errand.ID, m Move, set
 	}
 	if len(moved) != 1 {
 		return run, errand.Errorf(errand.CodeConflict, ErrStale, "the run was moved by somebody else: look at it again")
+	}
+	if m.To.Ended() {
+		if err := release(ctx, tx, &moved[0], now); err != nil {
+			return run, err
+		}
 	}
 	return moved[0], record(ctx, tx, now, &moved[0], run.State, m)
 }

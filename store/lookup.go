@@ -85,6 +85,19 @@ func (s *Store) DueRuns(ctx context.Context, now time.Time, limit int) ([]DueRun
 	return due, translate(err)
 }
 
+// DueWait names an issue that waits and whose next look is due.
+type DueWait struct{ Org, Issue errand.ID }
+
+// DueWaits lists at most limit of them, of any organisation, the longest overdue first.
+func (s *Store) DueWaits(ctx context.Context, now time.Time, limit int) ([]DueWait, error) {
+	rows, err := s.pool.Query(ctx, "select org_id, issue_id from due_waits($1, $2)", now, limit)
+	if err != nil {
+		return nil, translate(err)
+	}
+	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[DueWait])
+	return due, translate(err)
+}
+
 // CheckSeals refuses a sealer that cannot open the secrets of every source: their deliveries could not be verified. It
 // returns Invalid, with the id of the key that is missing.
 func (s *Store) CheckSeals(ctx context.Context, sealer *Sealer) error {

@@ -11,11 +11,53 @@ SELECT id FROM runs
 WHERE issue_id = @issue_id AND state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')
 LIMIT 1;
 
+-- What holds a place under the repository's cap: runs under way, and pull requests that stand, as far as anybody knows.
+-- name: RunsOpenFixes :one
+SELECT count(*) FROM runs
+WHERE repository_id = @repository_id
+  AND (state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')
+    OR state = 'pr_opened' AND pr_fate IN ('', 'open') AND coalesce(pr_fate_at, finished_at) > @news_since::timestamptz);
+
+-- What runs cost since the beginning of the month and of the day, by the day of their creation. A run under way counts with
+-- what it reserved, unless it has used more already; so does one that started and never reported anything, because what it
+-- used is not known to be nothing.
+-- name: RunsSpent :one
+WITH spent AS (
+  SELECT r.repository_id = @repository_id AS here, r.created_at >= @day AS today, u.unpriced,
+    GREATEST(u.used, CASE WHEN r.finished_at IS NULL OR r.started_at IS NOT NULL AND u.lines = 0 THEN r.reserved_pico ELSE 0 END) AS cost
+  FROM runs r CROSS JOIN LATERAL (
+    SELECT coalesce(sum(l.amount_pico), 0) AS used, count(*) AS lines, count(*) - count(l.amount_pico) AS unpriced
+    FROM usage_lines l WHERE l.run_id = r.id) u
+  WHERE r.org_id = errand_org() AND r.created_at >= @month)
+SELECT
+  LEAST(coalesce(sum(cost), 0), 9223372036854775807)::bigint AS org_month, coalesce(sum(unpriced), 0)::bigint AS org_month_unpriced,
+  LEAST(coalesce(sum(cost) FILTER (WHERE today), 0), 9223372036854775807)::bigint AS org_day,
+  coalesce(sum(unpriced) FILTER (WHERE today), 0)::bigint AS org_day_unpriced,
+  LEAST(coalesce(sum(cost) FILTER (WHERE here), 0), 9223372036854775807)::bigint AS repository_month,
+  coalesce(sum(unpriced) FILTER (WHERE here), 0)::bigint AS repository_month_unpriced,
+  LEAST(coalesce(sum(cost) FILTER (WHERE here AND today), 0), 9223372036854775807)::bigint AS repository_day,
+  coalesce(sum(unpriced) FILTER (WHERE here AND today), 0)::bigint AS repository_day_unpriced
+FROM spent;
+
+-- What became of the pull request. Merged is final; otherwise the later word counts.
+-- name: RunsSetFate :execrows
+UPDATE runs SET pr_fate = @fate, pr_fate_at = @at::timestamptz, pr_fate_from = @said_by
+WHERE id = @id AND state = 'pr_opened' AND pr_fate <> 'merged' AND (pr_fate_at IS NULL OR pr_fate_at <= @at::timestamptz);
+
+-- What waited for this run: its own issue, the same problem elsewhere, a place under the repository's cap, money reserved.
+-- Locked in one order, so that two ends never wait for each other in a circle.
+-- name: RunsRelease :exec
+UPDATE waits SET look_at = @now WHERE issue_id IN (
+  SELECT w.issue_id FROM waits w
+  WHERE w.org_id = errand_org() AND w.look_at > @now
+    AND (w.holder = @run_id OR w.gate = 'open_fix_cap' AND w.repository_id = @repository_id OR w.gate = 'money_budget')
+  ORDER BY w.issue_id FOR UPDATE);
+
 -- name: RunsInsert :one
 INSERT INTO runs (id, org_id, issue_id, event_id, repository_id, state, workflow_file, ref, base_dir, stack_root, source_root,
-                  created_at, updated_at, deadline_at)
+                  problem, reserved_pico, created_at, updated_at, deadline_at)
 VALUES (@id, errand_org(), @issue_id, @event_id, @repository_id, 'queued', @workflow_file, @ref, @base_dir, @stack_root, @source_root,
-        @now, @now, @deadline_at)
+        @problem, @reserved_pico, @now, @now, @deadline_at)
 RETURNING *;
 
 -- The one statement that changes a state: it takes effect only where the row is still as it was read. Null means

@@ -47,7 +47,7 @@ func (q *Queries) DispatchEndWait(ctx context.Context, issueID errand.ID) error 
 
 const dispatchEndedRuns = `-- name: DispatchEndedRuns :many
 
-SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from FROM runs WHERE issue_id = $1 AND finished_at IS NOT NULL ORDER BY finished_at DESC, id DESC LIMIT 100
+SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status FROM runs WHERE issue_id = $1 AND finished_at IS NOT NULL ORDER BY finished_at DESC, id DESC LIMIT 100
 `
 
 // What dispatch reads to decide, and the few columns beside runs.state that it writes.
@@ -107,6 +107,8 @@ func (q *Queries) DispatchEndedRuns(ctx context.Context, issueID errand.ID) ([]R
 			&i.PRFate,
 			&i.PRFateAt,
 			&i.PRFateFrom,
+			&i.GitHubAttempt,
+			&i.GitHubStatus,
 		); err != nil {
 			return nil, err
 		}
@@ -167,7 +169,7 @@ func (q *Queries) DispatchIncident(ctx context.Context, repositoryID errand.ID, 
 }
 
 const dispatchInstallations = `-- name: DispatchInstallations :many
-SELECT id, org_id, account, suspended_at, deleted_at, created_at FROM installations ORDER BY id
+SELECT id, org_id, account, suspended_at, deleted_at, created_at, permissions, permissions_extra, permissions_missing, checked_at, check_at FROM installations ORDER BY id
 `
 
 func (q *Queries) DispatchInstallations(ctx context.Context) ([]Installation, error) {
@@ -186,6 +188,11 @@ func (q *Queries) DispatchInstallations(ctx context.Context) ([]Installation, er
 			&i.SuspendedAt,
 			&i.DeletedAt,
 			&i.CreatedAt,
+			&i.Permissions,
+			&i.PermissionsExtra,
+			&i.PermissionsMissing,
+			&i.CheckedAt,
+			&i.CheckAt,
 		); err != nil {
 			return nil, err
 		}
@@ -267,7 +274,7 @@ func (q *Queries) DispatchReopen(ctx context.Context, seenAt time.Time, iD erran
 }
 
 const dispatchSameProblem = `-- name: DispatchSameProblem :many
-SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from FROM runs
+SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status FROM runs
 WHERE repository_id = $1 AND issue_id <> $2 AND problem = $3 AND problem <> ''
   AND (state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')
     OR state = 'pr_opened' AND pr_fate IN ('', 'open') AND coalesce(pr_fate_at, finished_at) > $4::timestamptz)
@@ -343,6 +350,8 @@ func (q *Queries) DispatchSameProblem(ctx context.Context, arg DispatchSameProbl
 			&i.PRFate,
 			&i.PRFateAt,
 			&i.PRFateFrom,
+			&i.GitHubAttempt,
+			&i.GitHubStatus,
 		); err != nil {
 			return nil, err
 		}
@@ -417,7 +426,7 @@ UPDATE repositories SET
   open_fix_cap = coalesce($1, open_fix_cap),
   budget_day_pico = CASE WHEN $2::boolean THEN $3::bigint ELSE budget_day_pico END,
   budget_month_pico = CASE WHEN $4::boolean THEN $5::bigint ELSE budget_month_pico END
-WHERE id = $6 RETURNING id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico
+WHERE id = $6 RETURNING id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico, blocked_at
 `
 
 type DispatchSetRepositoryPolicyParams struct {
@@ -455,6 +464,7 @@ func (q *Queries) DispatchSetRepositoryPolicy(ctx context.Context, arg DispatchS
 		&i.OpenFixCap,
 		&i.BudgetDayPico,
 		&i.BudgetMonthPico,
+		&i.BlockedAt,
 	)
 	return i, err
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const getEvent = `-- name: GetEvent :one
-SELECT id, org_id, issue_id, provider_id, seen_at, received_at, body FROM events WHERE id = $1
+SELECT id, org_id, issue_id, provider_id, seen_at, received_at, body, delivery_id FROM events WHERE id = $1
 `
 
 func (q *Queries) GetEvent(ctx context.Context, id errand.ID) (Event, error) {
@@ -27,13 +27,14 @@ func (q *Queries) GetEvent(ctx context.Context, id errand.ID) (Event, error) {
 		&i.SeenAt,
 		&i.ReceivedAt,
 		&i.Body,
+		&i.DeliveryID,
 	)
 	return i, err
 }
 
 const getIssue = `-- name: GetIssue :one
 
-SELECT id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link, status, status_at, first_seen, last_seen, deliveries, created_at, regressed_at FROM issues WHERE id = $1
+SELECT id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link, status, status_at, first_seen, last_seen, deliveries, created_at, stands_in, regressed_at FROM issues WHERE id = $1
 `
 
 // Issues and their events, read.
@@ -58,6 +59,7 @@ func (q *Queries) GetIssue(ctx context.Context, id errand.ID) (Issue, error) {
 		&i.LastSeen,
 		&i.Deliveries,
 		&i.CreatedAt,
+		&i.StandsIn,
 		&i.RegressedAt,
 	)
 	return i, err
@@ -104,7 +106,7 @@ func (q *Queries) ListDeliveriesOfIssue(ctx context.Context, issueID *errand.ID,
 }
 
 const listIssues = `-- name: ListIssues :many
-SELECT id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link, status, status_at, first_seen, last_seen, deliveries, created_at, regressed_at FROM issues WHERE org_id = errand_org() ORDER BY last_seen DESC, id LIMIT $1
+SELECT id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link, status, status_at, first_seen, last_seen, deliveries, created_at, stands_in, regressed_at FROM issues WHERE org_id = errand_org() ORDER BY last_seen DESC, id LIMIT $1
 `
 
 func (q *Queries) ListIssues(ctx context.Context, maxRows int32) ([]Issue, error) {
@@ -134,6 +136,7 @@ func (q *Queries) ListIssues(ctx context.Context, maxRows int32) ([]Issue, error
 			&i.LastSeen,
 			&i.Deliveries,
 			&i.CreatedAt,
+			&i.StandsIn,
 			&i.RegressedAt,
 		); err != nil {
 			return nil, err
@@ -147,7 +150,7 @@ func (q *Queries) ListIssues(ctx context.Context, maxRows int32) ([]Issue, error
 }
 
 const newestEvent = `-- name: NewestEvent :one
-SELECT id, org_id, issue_id, provider_id, seen_at, received_at, body FROM events WHERE issue_id = $1 ORDER BY seen_at DESC, id DESC LIMIT 1
+SELECT id, org_id, issue_id, provider_id, seen_at, received_at, body, delivery_id FROM events WHERE issue_id = $1 ORDER BY seen_at DESC, id DESC LIMIT 1
 `
 
 func (q *Queries) NewestEvent(ctx context.Context, issueID errand.ID) (Event, error) {
@@ -161,6 +164,7 @@ func (q *Queries) NewestEvent(ctx context.Context, issueID errand.ID) (Event, er
 		&i.SeenAt,
 		&i.ReceivedAt,
 		&i.Body,
+		&i.DeliveryID,
 	)
 	return i, err
 }

@@ -14,7 +14,7 @@ import (
 
 const getRun = `-- name: GetRun :one
 
-SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from FROM runs WHERE id = $1
+SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status FROM runs WHERE id = $1
 `
 
 // The life of a run. No other file writes runs.state; a test of package runs holds this.
@@ -68,6 +68,8 @@ func (q *Queries) GetRun(ctx context.Context, id errand.ID) (Run, error) {
 		&i.PRFate,
 		&i.PRFateAt,
 		&i.PRFateFrom,
+		&i.GitHubAttempt,
+		&i.GitHubStatus,
 	)
 	return i, err
 }
@@ -88,7 +90,7 @@ INSERT INTO runs (id, org_id, issue_id, event_id, repository_id, state, workflow
                   problem, reserved_pico, created_at, updated_at, deadline_at)
 VALUES ($1, errand_org(), $2, $3, $4, 'queued', $5, $6, $7, $8, $9,
         $10, $11, $12, $12, $13)
-RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from
+RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status
 `
 
 type RunsInsertParams struct {
@@ -171,6 +173,8 @@ func (q *Queries) RunsInsert(ctx context.Context, arg RunsInsertParams) (Run, er
 		&i.PRFate,
 		&i.PRFateAt,
 		&i.PRFateFrom,
+		&i.GitHubAttempt,
+		&i.GitHubStatus,
 	)
 	return i, err
 }
@@ -208,7 +212,7 @@ UPDATE runs SET
   result_digest = coalesce($21, result_digest),
   tool_calls = coalesce($22, tool_calls)
 WHERE id = $23 AND version = $24 AND state = $25
-RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from
+RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status
 `
 
 type RunsMoveParams struct {
@@ -323,6 +327,8 @@ func (q *Queries) RunsMove(ctx context.Context, arg RunsMoveParams) ([]Run, erro
 			&i.PRFate,
 			&i.PRFateAt,
 			&i.PRFateFrom,
+			&i.GitHubAttempt,
+			&i.GitHubStatus,
 		); err != nil {
 			return nil, err
 		}
@@ -376,12 +382,15 @@ func (q *Queries) RunsOpenOfIssue(ctx context.Context, issueID errand.ID) ([]err
 }
 
 const runsRelease = `-- name: RunsRelease :exec
-UPDATE waits SET look_at = $1
-WHERE org_id = errand_org() AND look_at > $1
-  AND (holder = $2 OR gate = 'open_fix_cap' AND repository_id = $3 OR gate = 'money_budget')
+UPDATE waits SET look_at = $1 WHERE issue_id IN (
+  SELECT w.issue_id FROM waits w
+  WHERE w.org_id = errand_org() AND w.look_at > $1
+    AND (w.holder = $2 OR w.gate = 'open_fix_cap' AND w.repository_id = $3 OR w.gate = 'money_budget')
+  ORDER BY w.issue_id FOR UPDATE)
 `
 
 // What waited for this run: its own issue, the same problem elsewhere, a place under the repository's cap, money reserved.
+// Locked in one order, so that two ends never wait for each other in a circle.
 func (q *Queries) RunsRelease(ctx context.Context, now time.Time, runID *errand.ID, repositoryID *errand.ID) error {
 	_, err := q.db.Exec(ctx, runsRelease, now, runID, repositoryID)
 	return err

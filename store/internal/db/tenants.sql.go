@@ -211,7 +211,7 @@ func (q *Queries) CreateSource(ctx context.Context, arg CreateSourceParams) erro
 }
 
 const getInstallation = `-- name: GetInstallation :one
-SELECT id, org_id, account, suspended_at, deleted_at, created_at FROM installations WHERE id = $1
+SELECT id, org_id, account, suspended_at, deleted_at, created_at, permissions, permissions_extra, permissions_missing, checked_at, check_at FROM installations WHERE id = $1
 `
 
 func (q *Queries) GetInstallation(ctx context.Context, id int64) (Installation, error) {
@@ -224,6 +224,11 @@ func (q *Queries) GetInstallation(ctx context.Context, id int64) (Installation, 
 		&i.SuspendedAt,
 		&i.DeletedAt,
 		&i.CreatedAt,
+		&i.Permissions,
+		&i.PermissionsExtra,
+		&i.PermissionsMissing,
+		&i.CheckedAt,
+		&i.CheckAt,
 	)
 	return i, err
 }
@@ -274,7 +279,7 @@ func (q *Queries) GetOrganisation(ctx context.Context) (Organisation, error) {
 }
 
 const getRepository = `-- name: GetRepository :one
-SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico FROM repositories WHERE id = $1
+SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico, blocked_at FROM repositories WHERE id = $1
 `
 
 func (q *Queries) GetRepository(ctx context.Context, id errand.ID) (Repository, error) {
@@ -296,6 +301,7 @@ func (q *Queries) GetRepository(ctx context.Context, id errand.ID) (Repository, 
 		&i.OpenFixCap,
 		&i.BudgetDayPico,
 		&i.BudgetMonthPico,
+		&i.BlockedAt,
 	)
 	return i, err
 }
@@ -395,7 +401,7 @@ func (q *Queries) ListMembers(ctx context.Context) ([]ListMembersRow, error) {
 }
 
 const listRepositories = `-- name: ListRepositories :many
-SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico FROM repositories ORDER BY owner, name, id
+SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico, blocked_at FROM repositories ORDER BY owner, name, id
 `
 
 func (q *Queries) ListRepositories(ctx context.Context) ([]Repository, error) {
@@ -423,6 +429,7 @@ func (q *Queries) ListRepositories(ctx context.Context) ([]Repository, error) {
 			&i.OpenFixCap,
 			&i.BudgetDayPico,
 			&i.BudgetMonthPico,
+			&i.BlockedAt,
 		); err != nil {
 			return nil, err
 		}
