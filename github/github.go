@@ -59,8 +59,8 @@ type App struct {
 	clients map[scope]*scoped
 }
 
-// Check tells all that New would refuse, and not only the first of it.
-func Check(cfg Config) error {
+// CheckConfig tells all that New would refuse, and not only the first of it.
+func CheckConfig(cfg Config) error {
 	var errs []error
 	if cfg.AppID <= 0 {
 		errs = append(errs, errand.Invalid("github.app_id", "the GitHub App's id is missing: set it to the number on the App's settings page"))

@@ -133,7 +133,7 @@ func (f githubFlags) config() (github.Config, error) {
 	key, keyErr := f.privateKey()
 	cfg.PrivateKey = key
 	errs = append(errs, keyErr)
-	if err := github.Check(cfg); err != nil {
+	if err := github.CheckConfig(cfg); err != nil {
 		for _, e := range flatten(err) {
 			var ours *errand.Error
 			told := errors.As(e, &ours) && (ours.Field == "github.app_id" || ours.Field == "github.private_key" && keyErr != nil)
