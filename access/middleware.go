@@ -73,6 +73,9 @@ func (a *Access) HostCookieName(name string) string {
 	return name
 }
 
+// Address is where a path of this server is found from outside, as ERRAND_PUBLIC_URL says.
+func (a *Access) Address(path string) string { return a.public.JoinPath(path).String() }
+
 // Secure tells whether people reach the console over https.
 func (a *Access) Secure() bool { return a.public.Scheme == "https" }
 

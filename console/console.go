@@ -85,6 +85,8 @@ func (c *Console) routes() []route {
 		{http.MethodGet, "/runs", access.See, c.runs},
 		{http.MethodGet, "/runs/:id", access.See, c.run},
 		{http.MethodPost, "/runs/:id/cancel", access.CancelRun, c.cancel},
+		{http.MethodGet, "/sources", access.See, c.sources},
+		{http.MethodGet, "/sources/:id", access.See, c.source},
 		{http.MethodGet, access.SignInPath, public, c.signInPage},
 		{http.MethodPost, access.SignInPath, public, c.signIn},
 		{http.MethodPost, "/sign-out", access.SignOut, c.signOut},

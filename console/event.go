@@ -100,6 +100,14 @@ func (p place) Where() string {
 	return where
 }
 
+// Elsewhere is the frame's absolute path where Where shows another name: a mapping's stack root is held against it too.
+func (p place) Elsewhere() string {
+	if p.AbsPath == p.Where() {
+		return ""
+	}
+	return p.AbsPath
+}
+
 // Position is ":line" or ":line:column", as far as they are known.
 func (p place) Position() string {
 	switch {

@@ -175,8 +175,9 @@ func (c *Console) runNow(ec echo.Context) error {
 		return err
 	}
 	who := access.From(ec.Request().Context())
+	page := "/issues/" + string(id)
 	if err := c.actions.RunNow(ec.Request().Context(), who.Org, id, who.Person); err != nil {
-		return err
+		return c.refused(ec, page, "No run was started", err)
 	}
-	return ec.Redirect(http.StatusSeeOther, "/issues/"+string(id)+"?notice=run_asked")
+	return ec.Redirect(http.StatusSeeOther, page+"?notice=run_asked")
 }

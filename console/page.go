@@ -29,6 +29,7 @@ type frame struct {
 	OrgMode    string // active, observe, paused
 	Person     string
 	Notice     string // what the last action did
+	Refusal    refusal
 	Identity   access.Identity
 }
 
@@ -43,21 +44,46 @@ func (c *Console) read(ec echo.Context, title, section string, fn func(context.C
 	id := access.From(ctx)
 	f := c.bareFrame(title)
 	f.Section, f.SignedIn, f.Identity = section, true, id
-	f.Notice = notices[ec.QueryParam("notice")]
+	f.Notice, f.Refusal = notices[ec.QueryParam("notice")], c.takeRefusal(ec)
 	err := c.store.InTx(ctx, id.Org, func(tx *store.Tx) error {
-		org, err := tx.GetOrganisation(ctx)
-		if err != nil {
+		if err := f.introduce(ctx, tx); err != nil {
 			return err
 		}
-		person, err := tx.GetMember(ctx, id.Person)
-		if err != nil {
-			return err
-		}
-		f.Org, f.OrgMode, f.Person = org.Name, org.Mode, person.Name
 		return fn(ctx, tx, &f)
 	})
 	return f, err
 }
+
+// introduce names the organisation and the person.
+func (f *frame) introduce(ctx context.Context, tx *store.Tx) error {
+	org, err := tx.GetOrganisation(ctx)
+	if err != nil {
+		return err
+	}
+	person, err := tx.GetMember(ctx, f.Identity.Person)
+	if err != nil {
+		return err
+	}
+	f.Org, f.OrgMode, f.Person = org.Name, org.Mode, person.Name
+	return nil
+}
+
+// errorFrame is the frame of an error page. Who is signed in keeps the way to every other page, also where no page stands and no
+// guard has asked who it is. It waits for the database no longer than errorPatience: that may be what is wrong.
+func (c *Console) errorFrame(ec echo.Context, title string) frame {
+	f := c.bareFrame(title)
+	ctx, cancel := context.WithTimeout(ec.Request().Context(), errorPatience)
+	defer cancel()
+	if f.Identity = access.From(ctx); f.Identity == (access.Identity{}) {
+		f.Identity, _ = c.access.Session(ctx, c.access.Cookie(ec)) // nobody, when it cannot be told
+	}
+	if f.SignedIn = f.Identity != (access.Identity{}); f.SignedIn {
+		_ = c.store.InTx(ctx, f.Identity.Org, func(tx *store.Tx) error { return f.introduce(ctx, tx) }) // the navigation does without
+	}
+	return f
+}
+
+const errorPatience = 2 * time.Second
 
 // notices is the closed list of what a page can say about the action that led to it, so that a link cannot put words
 // into the console's mouth.
@@ -141,9 +167,7 @@ func (c *Console) ErrorHandler(explain func(error) Problem, next echo.HTTPErrorH
 			ec.Response().Header().Set("Retry-After", "5")
 		}
 		setHeaders(ec.Response().Header())
-		f := c.bareFrame(p.Title)
-		f.Identity = access.From(r.Context())
-		f.SignedIn = f.Identity != access.Identity{}
+		f := c.errorFrame(ec, p.Title)
 		if err := c.render(ec, p.Status, errorPage(f, p)); err != nil {
 			next(err, ec)
 		}

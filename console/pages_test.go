@@ -29,10 +29,13 @@ func wantAll(t *testing.T, page, body string, parts ...string) {
 	}
 }
 
-// path fills a route's id: a run's for the routes of runs, an issue's for the others.
+// path fills a route's id: a run's for the routes of runs, a source's for those of sources, an issue's for the others.
 func (x seeded) path(route string) string {
-	if strings.HasPrefix(route, "/runs") {
+	switch {
+	case strings.HasPrefix(route, "/runs"):
 		return strings.Replace(route, ":id", string(x.open), 1)
+	case strings.HasPrefix(route, "/sources"):
+		return strings.Replace(route, ":id", string(x.source), 1)
 	}
 	return strings.Replace(route, ":id", string(x.crash), 1)
 }
@@ -125,16 +128,6 @@ func TestWhatEachRoleMaySetOff(t *testing.T) {
 	if done := w.actions.list(); len(done) != 6 || done[0] != "run by "+string(w.persons[w.a.org][access.Owner]) {
 		t.Errorf("set off: %v", done)
 	}
-}
-
-func TestARefusedActionSaysWhy(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
-	b := w.as(w.a.org, access.Member)
-	w.actions.err = errand.Conflict("the run has ended already")
-	a := b.post("/runs/"+string(w.a.open)+"/cancel", nil)
-	wantStatus(t, "cancel", a, http.StatusConflict)
-	wantAll(t, "the page", a.body, "The run has ended already.")
 }
 
 // H22: whatever a page of another site can make a browser send, nothing here changes by it.

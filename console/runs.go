@@ -93,7 +93,7 @@ func (c *Console) runs(ec echo.Context) error {
 		return errand.NotFound("list")
 	}
 	p.frame, err = c.read(ec, "Runs", "runs", func(ctx context.Context, tx *store.Tx, f *frame) error {
-		rows, err := tx.ConsoleRuns(ctx, store.ConsoleRunsParams{BeforeTime: at.before, BeforeID: at.id, States: states, MaxRows: pageRows + 1})
+		rows, err := listRuns(ctx, tx, states, at, pageRows+1)
 		if err != nil {
 			return err
 		}
@@ -110,6 +110,19 @@ func (c *Console) runs(ec echo.Context) error {
 		return err
 	}
 	return c.render(ec, http.StatusOK, runsView(p))
+}
+
+// listRuns gives the newest runs before a place: of the states, or of every state when none is named.
+func listRuns(ctx context.Context, tx *store.Tx, states []string, at cursor, most int32) ([]store.ConsoleRunsRow, error) {
+	if len(states) == 0 {
+		return tx.ConsoleRuns(ctx, at.before, at.id, most)
+	}
+	found, err := tx.ConsoleRunsIn(ctx, store.ConsoleRunsInParams{States: states, BeforeTime: at.before, BeforeID: at.id, MaxRows: most})
+	rows := make([]store.ConsoleRunsRow, len(found))
+	for i, r := range found {
+		rows[i] = store.ConsoleRunsRow(r)
+	}
+	return rows, err
 }
 
 type overviewPage struct {
@@ -134,7 +147,7 @@ func (p overviewPage) SpentText() string {
 
 func (p overviewPage) SpentNote() string {
 	if p.Sum.Unpriced == 0 {
-		return "runs of the last 24 hours"
+		return "last 24 hours"
 	}
 	return "last 24 hours; " + counted(int64(p.Sum.Unpriced), "request") + " unpriced"
 }
@@ -151,7 +164,7 @@ func (c *Console) overview(ec echo.Context) error {
 		}
 		list := func(show string) (rows []runRow, err error) {
 			states, _ := statesOf(show)
-			found, err := tx.ConsoleRuns(ctx, store.ConsoleRunsParams{BeforeTime: start.before, BeforeID: start.id, States: states, MaxRows: overviewRows})
+			found, err := listRuns(ctx, tx, states, start, overviewRows)
 			for _, r := range found {
 				rows = append(rows, newRunRow(r, f.Now))
 			}
@@ -180,8 +193,9 @@ func (c *Console) cancel(ec echo.Context) error {
 		return err
 	}
 	who := access.From(ec.Request().Context())
+	page := "/runs/" + string(id)
 	if err := c.actions.Cancel(ec.Request().Context(), who.Org, id, who.Person); err != nil {
-		return err
+		return c.refused(ec, page, "The run was not cancelled", err)
 	}
-	return ec.Redirect(http.StatusSeeOther, "/runs/"+string(id)+"?notice=cancel_asked")
+	return ec.Redirect(http.StatusSeeOther, page+"?notice=cancel_asked")
 }

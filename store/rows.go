@@ -20,7 +20,6 @@ type (
 	ConsoleRunsInRow                  = db.ConsoleRunsInRow
 	ConsoleRunsOfIssueRow             = db.ConsoleRunsOfIssueRow
 	ConsoleRunsRow                    = db.ConsoleRunsRow
-	ConsoleSourceRow                  = db.ConsoleSourceRow
 	ConsoleSummaryRow                 = db.ConsoleSummaryRow
 	CreateMappingParams               = db.CreateMappingParams
 	CreateOrganisationParams          = db.CreateOrganisationParams

@@ -1,21 +1,19 @@
 -- What the console's pages read, and nothing else: no statement here writes. Rows that may be absent come as '' or 0 with
 -- a text or a flag that tells them from real ones.
 
--- Each run's lines are looked up by its key: the planner would read all lines of all time.
+-- Issues are counted by receipt: an event that comes late was seen when it came. Each part is one range of one index
+-- (migrations/00008_console.sql).
 -- name: ConsoleSummary :one
-WITH recent AS MATERIALIZED (SELECT id, state FROM runs WHERE org_id = errand_org() AND created_at >= @since),
-spent AS (
-  SELECT coalesce(sum(u.amount_pico), 0)::bigint AS amount_pico, coalesce(sum(u.unpriced), 0)::integer AS unpriced
-  FROM recent CROSS JOIN LATERAL (
-    SELECT sum(l.amount_pico) AS amount_pico, count(*) - count(l.amount_pico) AS unpriced FROM usage_lines l WHERE l.run_id = recent.id) u)
 SELECT
   (SELECT count(*) FROM runs r WHERE r.org_id = errand_org()
     AND r.state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')) AS open_runs,
-  (SELECT count(*) FROM issues i WHERE i.org_id = errand_org() AND i.last_seen >= @since) AS issues_seen,
-  (SELECT count(*) FROM recent) AS runs_started,
-  (SELECT count(*) FROM recent WHERE recent.state = 'pr_opened') AS pull_requests,
+  (SELECT count(DISTINCT e.issue_id) FROM events e WHERE e.org_id = errand_org() AND e.received_at >= @since) AS issues_seen,
+  (SELECT count(*) FROM runs r WHERE r.org_id = errand_org() AND r.created_at >= @since) AS runs_started,
+  (SELECT count(*) FROM runs r WHERE r.org_id = errand_org() AND r.state = 'pr_opened' AND r.created_at >= @since) AS pull_requests,
   spent.amount_pico, spent.unpriced
-FROM spent;
+FROM (
+  SELECT coalesce(sum(l.amount_pico), 0)::bigint AS amount_pico, (count(*) - count(l.amount_pico))::integer AS unpriced
+  FROM usage_lines l WHERE l.org_id = errand_org() AND l.at >= @since) spent;
 
 -- name: ConsoleIssues :many
 SELECT i.id, i.title, i.culprit, i.level, i.platform, i.project, i.status, i.first_seen, i.last_seen, i.deliveries,
@@ -32,11 +30,15 @@ LIMIT @max_rows;
 -- name: ConsoleIssue :one
 SELECT sqlc.embed(i), s.kind AS source_kind, s.name AS source_name FROM issues i JOIN sources s ON s.id = i.source_id WHERE i.id = @id;
 
+-- The page is cut out before anything is joined to it.
 -- name: ConsoleRuns :many
 SELECT r.id, r.issue_id, r.state, r.reason, r.created_at, r.started_at, r.finished_at, r.provider, r.model, r.pr_number, r.pr_url, r.pr_draft,
   i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name,
   u.requests, u.amount_pico, u.unpriced, u.tokens, u.uncounted
-FROM runs r
+FROM (
+  SELECT * FROM runs n
+  WHERE n.org_id = errand_org() AND n.created_at <= @before_time AND (n.created_at < @before_time OR n.id > @before_id::uuid)
+  ORDER BY n.created_at DESC, n.id LIMIT @max_rows) r
 JOIN issues i ON i.id = r.issue_id
 JOIN repositories p ON p.id = r.repository_id
 CROSS JOIN LATERAL (
@@ -44,11 +46,29 @@ CROSS JOIN LATERAL (
     coalesce(sum(coalesce(l.input, 0) + coalesce(l.cache_read, 0) + coalesce(l.cache_write_5m, 0) + coalesce(l.cache_write_1h, 0) + coalesce(l.output, 0)), 0)::bigint AS tokens,
     (count(*) FILTER (WHERE (l.input + l.cache_read + l.cache_write_5m + l.cache_write_1h + l.output) IS NULL))::integer AS uncounted
   FROM usage_lines l WHERE l.run_id = r.id) u
-WHERE r.org_id = errand_org() AND r.created_at <= @before_time
-  AND (r.created_at < @before_time OR r.id > @before_id::uuid)
-  AND (cardinality(@states::text[]) = 0 OR r.state = ANY (@states::text[]))
-ORDER BY r.created_at DESC, r.id
-LIMIT @max_rows;
+ORDER BY r.created_at DESC, r.id;
+
+-- Of some states only: the newest of each, by its own range of runs_by_state, and of these the newest. A list of the open ones
+-- must not read all that have ended.
+-- name: ConsoleRunsIn :many
+SELECT r.id, r.issue_id, r.state, r.reason, r.created_at, r.started_at, r.finished_at, r.provider, r.model, r.pr_number, r.pr_url, r.pr_draft,
+  i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name,
+  u.requests, u.amount_pico, u.unpriced, u.tokens, u.uncounted
+FROM (
+  SELECT n.* FROM unnest(@states::text[]) AS wanted(state)
+  CROSS JOIN LATERAL (
+    SELECT * FROM runs k
+    WHERE k.org_id = errand_org() AND k.state = wanted.state AND k.created_at <= @before_time AND (k.created_at < @before_time OR k.id > @before_id::uuid)
+    ORDER BY k.created_at DESC, k.id LIMIT @max_rows) n
+  ORDER BY n.created_at DESC, n.id LIMIT @max_rows) r
+JOIN issues i ON i.id = r.issue_id
+JOIN repositories p ON p.id = r.repository_id
+CROSS JOIN LATERAL (
+  SELECT count(*)::integer AS requests, coalesce(sum(l.amount_pico), 0)::bigint AS amount_pico, (count(*) - count(l.amount_pico))::integer AS unpriced,
+    coalesce(sum(coalesce(l.input, 0) + coalesce(l.cache_read, 0) + coalesce(l.cache_write_5m, 0) + coalesce(l.cache_write_1h, 0) + coalesce(l.output, 0)), 0)::bigint AS tokens,
+    (count(*) FILTER (WHERE (l.input + l.cache_read + l.cache_write_5m + l.cache_write_1h + l.output) IS NULL))::integer AS uncounted
+  FROM usage_lines l WHERE l.run_id = r.id) u
+ORDER BY r.created_at DESC, r.id;
 
 -- name: ConsoleRunsOfIssue :many
 SELECT r.id, r.issue_id, r.state, r.reason, r.created_at, r.started_at, r.finished_at, r.provider, r.model, r.pr_number, r.pr_url, r.pr_draft,
@@ -80,3 +100,11 @@ FROM usage_lines WHERE run_id = @run_id ORDER BY seq LIMIT @max_rows;
 
 -- name: ConsoleJournal :many
 SELECT seq, id, kind, at, body FROM journal WHERE subject = @subject AND org_id = errand_org() ORDER BY seq DESC LIMIT @max_rows;
+
+-- name: ConsoleDeliveries :many
+SELECT d.id, d.received_at, d.resource, d.action, d.outcome, d.reason, d.body_bytes, d.shape, d.request_id,
+  coalesce(i.id::text, '')::text AS issue_id, coalesce(i.title, '')::text AS issue_title
+FROM deliveries d LEFT JOIN issues i ON i.id = d.issue_id
+WHERE d.source_id = @source_id
+ORDER BY d.received_at DESC, d.id DESC
+LIMIT @max_rows;

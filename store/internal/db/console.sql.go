@@ -12,8 +12,63 @@ import (
 	errand "github.com/errand-dev/errand"
 )
 
+const consoleDeliveries = `-- name: ConsoleDeliveries :many
+SELECT d.id, d.received_at, d.resource, d.action, d.outcome, d.reason, d.body_bytes, d.shape, d.request_id,
+  coalesce(i.id::text, '')::text AS issue_id, coalesce(i.title, '')::text AS issue_title
+FROM deliveries d LEFT JOIN issues i ON i.id = d.issue_id
+WHERE d.source_id = $1
+ORDER BY d.received_at DESC, d.id DESC
+LIMIT $2
+`
+
+type ConsoleDeliveriesRow struct {
+	ID         errand.ID
+	ReceivedAt time.Time
+	Resource   string
+	Action     string
+	Outcome    string
+	Reason     string
+	BodyBytes  int32
+	Shape      string
+	RequestID  string
+	IssueID    string
+	IssueTitle string
+}
+
+func (q *Queries) ConsoleDeliveries(ctx context.Context, sourceID errand.ID, maxRows int32) ([]ConsoleDeliveriesRow, error) {
+	rows, err := q.db.Query(ctx, consoleDeliveries, sourceID, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ConsoleDeliveriesRow{}
+	for rows.Next() {
+		var i ConsoleDeliveriesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.ReceivedAt,
+			&i.Resource,
+			&i.Action,
+			&i.Outcome,
+			&i.Reason,
+			&i.BodyBytes,
+			&i.Shape,
+			&i.RequestID,
+			&i.IssueID,
+			&i.IssueTitle,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const consoleIssue = `-- name: ConsoleIssue :one
-SELECT i.id, i.org_id, i.source_id, i.provider_id, i.fingerprint, i.title, i.culprit, i.level, i.platform, i.project, i.link, i.status, i.status_at, i.first_seen, i.last_seen, i.deliveries, i.created_at, i.regressed_at, s.kind AS source_kind, s.name AS source_name FROM issues i JOIN sources s ON s.id = i.source_id WHERE i.id = $1
+SELECT i.id, i.org_id, i.source_id, i.provider_id, i.fingerprint, i.title, i.culprit, i.level, i.platform, i.project, i.link, i.status, i.status_at, i.first_seen, i.last_seen, i.deliveries, i.created_at, i.stands_in, i.regressed_at, s.kind AS source_kind, s.name AS source_name FROM issues i JOIN sources s ON s.id = i.source_id WHERE i.id = $1
 `
 
 type ConsoleIssueRow struct {
@@ -43,6 +98,7 @@ func (q *Queries) ConsoleIssue(ctx context.Context, id errand.ID) (ConsoleIssueR
 		&i.Issue.LastSeen,
 		&i.Issue.Deliveries,
 		&i.Issue.CreatedAt,
+		&i.Issue.StandsIn,
 		&i.Issue.RegressedAt,
 		&i.SourceKind,
 		&i.SourceName,
@@ -154,7 +210,7 @@ func (q *Queries) ConsoleJournal(ctx context.Context, subject errand.ID, maxRows
 }
 
 const consoleRun = `-- name: ConsoleRun :one
-SELECT r.id, r.org_id, r.issue_id, r.event_id, r.repository_id, r.state, r.reason, r.detail, r.version, r.workflow_file, r.ref, r.base_dir, r.stack_root, r.source_root, r.created_at, r.updated_at, r.deadline_at, r.heartbeat_at, r.finished_at, r.dispatch_attempt, r.dispatched_at, r.workflow_run_id, r.workflow_run_attempt, r.workflow_run_url, r.exchanged_at, r.exchange_attempt, r.exchange_nonce, r.token_expires_at, r.started_at, r.corrections, r.provider, r.model, r.verdict, r.paths, r.summary, r.branch, r.pr_number, r.pr_url, r.pr_draft, r.result_digest, r.tool_calls, r.problem, r.reserved_pico, r.pr_fate, r.pr_fate_at, r.pr_fate_from, i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name, p.default_branch
+SELECT r.id, r.org_id, r.issue_id, r.event_id, r.repository_id, r.state, r.reason, r.detail, r.version, r.workflow_file, r.ref, r.base_dir, r.stack_root, r.source_root, r.created_at, r.updated_at, r.deadline_at, r.heartbeat_at, r.finished_at, r.dispatch_attempt, r.dispatched_at, r.workflow_run_id, r.workflow_run_attempt, r.workflow_run_url, r.exchanged_at, r.exchange_attempt, r.exchange_nonce, r.token_expires_at, r.started_at, r.corrections, r.provider, r.model, r.verdict, r.paths, r.summary, r.branch, r.pr_number, r.pr_url, r.pr_draft, r.result_digest, r.tool_calls, r.problem, r.reserved_pico, r.pr_fate, r.pr_fate_at, r.pr_fate_from, r.github_attempt, r.github_status, i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name, p.default_branch
 FROM runs r JOIN issues i ON i.id = r.issue_id JOIN repositories p ON p.id = r.repository_id
 WHERE r.id = $1
 `
@@ -217,6 +273,8 @@ func (q *Queries) ConsoleRun(ctx context.Context, id errand.ID) (ConsoleRunRow, 
 		&i.Run.PRFate,
 		&i.Run.PRFateAt,
 		&i.Run.PRFateFrom,
+		&i.Run.GitHubAttempt,
+		&i.Run.GitHubStatus,
 		&i.IssueTitle,
 		&i.RepositoryOwner,
 		&i.RepositoryName,
@@ -328,7 +386,10 @@ const consoleRuns = `-- name: ConsoleRuns :many
 SELECT r.id, r.issue_id, r.state, r.reason, r.created_at, r.started_at, r.finished_at, r.provider, r.model, r.pr_number, r.pr_url, r.pr_draft,
   i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name,
   u.requests, u.amount_pico, u.unpriced, u.tokens, u.uncounted
-FROM runs r
+FROM (
+  SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status FROM runs n
+  WHERE n.org_id = errand_org() AND n.created_at <= $1 AND (n.created_at < $1 OR n.id > $2::uuid)
+  ORDER BY n.created_at DESC, n.id LIMIT $3) r
 JOIN issues i ON i.id = r.issue_id
 JOIN repositories p ON p.id = r.repository_id
 CROSS JOIN LATERAL (
@@ -336,19 +397,8 @@ CROSS JOIN LATERAL (
     coalesce(sum(coalesce(l.input, 0) + coalesce(l.cache_read, 0) + coalesce(l.cache_write_5m, 0) + coalesce(l.cache_write_1h, 0) + coalesce(l.output, 0)), 0)::bigint AS tokens,
     (count(*) FILTER (WHERE (l.input + l.cache_read + l.cache_write_5m + l.cache_write_1h + l.output) IS NULL))::integer AS uncounted
   FROM usage_lines l WHERE l.run_id = r.id) u
-WHERE r.org_id = errand_org() AND r.created_at <= $1
-  AND (r.created_at < $1 OR r.id > $2::uuid)
-  AND (cardinality($3::text[]) = 0 OR r.state = ANY ($3::text[]))
 ORDER BY r.created_at DESC, r.id
-LIMIT $4
 `
-
-type ConsoleRunsParams struct {
-	BeforeTime time.Time
-	BeforeID   errand.ID
-	States     []string
-	MaxRows    int32
-}
 
 type ConsoleRunsRow struct {
 	ID              errand.ID
@@ -373,13 +423,9 @@ type ConsoleRunsRow struct {
 	Uncounted       int32
 }
 
-func (q *Queries) ConsoleRuns(ctx context.Context, arg ConsoleRunsParams) ([]ConsoleRunsRow, error) {
-	rows, err := q.db.Query(ctx, consoleRuns,
-		arg.BeforeTime,
-		arg.BeforeID,
-		arg.States,
-		arg.MaxRows,
-	)
+// The page is cut out before anything is joined to it.
+func (q *Queries) ConsoleRuns(ctx context.Context, beforeTime time.Time, beforeID errand.ID, maxRows int32) ([]ConsoleRunsRow, error) {
+	rows, err := q.db.Query(ctx, consoleRuns, beforeTime, beforeID, maxRows)
 	if err != nil {
 		return nil, err
 	}
@@ -387,6 +433,105 @@ func (q *Queries) ConsoleRuns(ctx context.Context, arg ConsoleRunsParams) ([]Con
 	items := []ConsoleRunsRow{}
 	for rows.Next() {
 		var i ConsoleRunsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.IssueID,
+			&i.State,
+			&i.Reason,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.FinishedAt,
+			&i.Provider,
+			&i.Model,
+			&i.PRNumber,
+			&i.PRURL,
+			&i.PRDraft,
+			&i.IssueTitle,
+			&i.RepositoryOwner,
+			&i.RepositoryName,
+			&i.Requests,
+			&i.AmountPico,
+			&i.Unpriced,
+			&i.Tokens,
+			&i.Uncounted,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const consoleRunsIn = `-- name: ConsoleRunsIn :many
+SELECT r.id, r.issue_id, r.state, r.reason, r.created_at, r.started_at, r.finished_at, r.provider, r.model, r.pr_number, r.pr_url, r.pr_draft,
+  i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name,
+  u.requests, u.amount_pico, u.unpriced, u.tokens, u.uncounted
+FROM (
+  SELECT n.id, n.org_id, n.issue_id, n.event_id, n.repository_id, n.state, n.reason, n.detail, n.version, n.workflow_file, n.ref, n.base_dir, n.stack_root, n.source_root, n.created_at, n.updated_at, n.deadline_at, n.heartbeat_at, n.finished_at, n.dispatch_attempt, n.dispatched_at, n.workflow_run_id, n.workflow_run_attempt, n.workflow_run_url, n.exchanged_at, n.exchange_attempt, n.exchange_nonce, n.token_expires_at, n.started_at, n.corrections, n.provider, n.model, n.verdict, n.paths, n.summary, n.branch, n.pr_number, n.pr_url, n.pr_draft, n.result_digest, n.tool_calls, n.problem, n.reserved_pico, n.pr_fate, n.pr_fate_at, n.pr_fate_from, n.github_attempt, n.github_status FROM unnest($1::text[]) AS wanted(state)
+  CROSS JOIN LATERAL (
+    SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status FROM runs k
+    WHERE k.org_id = errand_org() AND k.state = wanted.state AND k.created_at <= $2 AND (k.created_at < $2 OR k.id > $3::uuid)
+    ORDER BY k.created_at DESC, k.id LIMIT $4) n
+  ORDER BY n.created_at DESC, n.id LIMIT $4) r
+JOIN issues i ON i.id = r.issue_id
+JOIN repositories p ON p.id = r.repository_id
+CROSS JOIN LATERAL (
+  SELECT count(*)::integer AS requests, coalesce(sum(l.amount_pico), 0)::bigint AS amount_pico, (count(*) - count(l.amount_pico))::integer AS unpriced,
+    coalesce(sum(coalesce(l.input, 0) + coalesce(l.cache_read, 0) + coalesce(l.cache_write_5m, 0) + coalesce(l.cache_write_1h, 0) + coalesce(l.output, 0)), 0)::bigint AS tokens,
+    (count(*) FILTER (WHERE (l.input + l.cache_read + l.cache_write_5m + l.cache_write_1h + l.output) IS NULL))::integer AS uncounted
+  FROM usage_lines l WHERE l.run_id = r.id) u
+ORDER BY r.created_at DESC, r.id
+`
+
+type ConsoleRunsInParams struct {
+	States     []string
+	BeforeTime time.Time
+	BeforeID   errand.ID
+	MaxRows    int32
+}
+
+type ConsoleRunsInRow struct {
+	ID              errand.ID
+	IssueID         errand.ID
+	State           errand.RunState
+	Reason          errand.Reason
+	CreatedAt       time.Time
+	StartedAt       *time.Time
+	FinishedAt      *time.Time
+	Provider        string
+	Model           string
+	PRNumber        *int32
+	PRURL           string
+	PRDraft         bool
+	IssueTitle      string
+	RepositoryOwner string
+	RepositoryName  string
+	Requests        int32
+	AmountPico      int64
+	Unpriced        int32
+	Tokens          int64
+	Uncounted       int32
+}
+
+// Of some states only: the newest of each, by its own range of runs_by_state, and of these the newest. A list of the open ones
+// must not read all that have ended.
+func (q *Queries) ConsoleRunsIn(ctx context.Context, arg ConsoleRunsInParams) ([]ConsoleRunsInRow, error) {
+	rows, err := q.db.Query(ctx, consoleRunsIn,
+		arg.States,
+		arg.BeforeTime,
+		arg.BeforeID,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ConsoleRunsInRow{}
+	for rows.Next() {
+		var i ConsoleRunsInRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.IssueID,
@@ -502,19 +647,16 @@ func (q *Queries) ConsoleRunsOfIssue(ctx context.Context, issueID errand.ID, max
 
 const consoleSummary = `-- name: ConsoleSummary :one
 
-WITH recent AS MATERIALIZED (SELECT id, state FROM runs WHERE org_id = errand_org() AND created_at >= $1),
-spent AS (
-  SELECT coalesce(sum(u.amount_pico), 0)::bigint AS amount_pico, coalesce(sum(u.unpriced), 0)::integer AS unpriced
-  FROM recent CROSS JOIN LATERAL (
-    SELECT sum(l.amount_pico) AS amount_pico, count(*) - count(l.amount_pico) AS unpriced FROM usage_lines l WHERE l.run_id = recent.id) u)
 SELECT
   (SELECT count(*) FROM runs r WHERE r.org_id = errand_org()
     AND r.state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')) AS open_runs,
-  (SELECT count(*) FROM issues i WHERE i.org_id = errand_org() AND i.last_seen >= $1) AS issues_seen,
-  (SELECT count(*) FROM recent) AS runs_started,
-  (SELECT count(*) FROM recent WHERE recent.state = 'pr_opened') AS pull_requests,
+  (SELECT count(DISTINCT e.issue_id) FROM events e WHERE e.org_id = errand_org() AND e.received_at >= $1) AS issues_seen,
+  (SELECT count(*) FROM runs r WHERE r.org_id = errand_org() AND r.created_at >= $1) AS runs_started,
+  (SELECT count(*) FROM runs r WHERE r.org_id = errand_org() AND r.state = 'pr_opened' AND r.created_at >= $1) AS pull_requests,
   spent.amount_pico, spent.unpriced
-FROM spent
+FROM (
+  SELECT coalesce(sum(l.amount_pico), 0)::bigint AS amount_pico, (count(*) - count(l.amount_pico))::integer AS unpriced
+  FROM usage_lines l WHERE l.org_id = errand_org() AND l.at >= $1) spent
 `
 
 type ConsoleSummaryRow struct {
@@ -528,7 +670,8 @@ type ConsoleSummaryRow struct {
 
 // What the console's pages read, and nothing else: no statement here writes. Rows that may be absent come as ” or 0 with
 // a text or a flag that tells them from real ones.
-// Each run's lines are looked up by its key: the planner would read all lines of all time.
+// Issues are counted by receipt: an event that comes late was seen when it came. Each part is one range of one index
+// (migrations/00008_console.sql).
 func (q *Queries) ConsoleSummary(ctx context.Context, since time.Time) (ConsoleSummaryRow, error) {
 	row := q.db.QueryRow(ctx, consoleSummary, since)
 	var i ConsoleSummaryRow
