@@ -24,6 +24,10 @@ test: ## All tests, race detector on.
 browser: ## The console in a real browser (needs Chromium).
 	ERRAND_BROWSER=1 $(GO) test -timeout 5m -run Browser -count 1 -v ./console/...
 
+chaos: ## Two replicas under load and faults, and an oracle (CHAOS_S seconds, CHAOS_SEED, ARGS).
+	@$(GO) build -o $(BIN)/chaos ./bench/chaos
+	@$(BIN)/chaos $(ARGS)
+
 lint: $(BIN)/golangci-lint ## Static checks.
 	$(BIN)/golangci-lint run ./...
 
@@ -55,4 +59,4 @@ $(BIN)/gofumpt: tools/gofumpt/go.mod
 $(BIN)/golangci-lint: tools/golangci-lint/go.mod
 	$(GO) build -modfile=tools/golangci-lint/go.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-.PHONY: help build demo test browser lint fmt generate check-generated check-docs clean
+.PHONY: help build demo test browser chaos lint fmt generate check-generated check-docs clean

@@ -55,7 +55,7 @@ var rooms = map[string][]string{
 	"cmd/errand": nil, "cmd/errand-runner": {"runner", "models", "wire"},
 
 	// Beside the house.
-	"bench": nil, "tools/rowalias": {}, "docs": {},
+	"bench": nil, "bench/chaos": nil, "tools/rowalias": {}, "docs": {},
 }
 
 type pkg struct {

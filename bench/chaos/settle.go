@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// quietWithin covers what takes its time by design: a job that died with its process is taken up again a minute later.
+	quietWithin = 150 * time.Second
+	// One step of the stored times, above a run's lease, and how many of them: beyond a run's longest deadline of all.
+	timeStep  = 150 * time.Second
+	timeSteps = 26
+)
+
+// loosen takes the limits off that would keep the load from becoming runs. They are the organisation's own, and the
+// columns of those that this version of the schema has.
+func loosen(ctx context.Context, conn *pgx.Conn) error {
+	for table, columns := range map[string]map[string]string{
+		"organisations": {"breaker_issues": "100000", "open_fix_cap": "100000"},
+		"repositories":  {"breaker_issues": "100000", "open_fix_cap": "100000"},
+	} {
+		for column, value := range columns {
+			var has bool
+			err := conn.QueryRow(ctx, "select exists (select from information_schema.columns where table_schema = 'public' and table_name = $1 and column_name = $2)", table, column).Scan(&has)
+			if err == nil && has {
+				_, err = conn.Exec(ctx, fmt.Sprintf("update %s set %s = %s", table, column, value))
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// heal takes back every fault.
+func (w *world) heal() {
+	for _, k := range []*link{w.public, w.toPG[0], w.toPG[1], w.toHub[0], w.toHub[1]} {
+		k.heal()
+	}
+	w.hub.heal()
+	w.runners.calm.Store(true)
+}
+
+// settle waits until nothing is left to do by itself, and then moves the stored times of what is open, step by step, until
+// every deadline has passed: what is open after that is stuck, and nobody had to wait an hour to know it. It gives the
+// moment of the first move; zero = none was needed.
+func (w *world) settle(ctx context.Context, say func(string, ...any)) (moved time.Time, err error) {
+	if err := w.awaitReady(ctx, time.Minute); err != nil {
+		w.observe("%v", err)
+		return moved, nil
+	}
+	conn, err := w.pg.admin(ctx)
+	if err != nil {
+		return moved, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	began := time.Now()
+	if err := w.quiet(ctx, conn, quietWithin); err != nil {
+		return moved, err
+	}
+	say("quiet after %.1f s", time.Since(began).Seconds())
+	for n := range timeSteps {
+		left, words, err := open(ctx, conn)
+		if err != nil || left == 0 {
+			return moved, err
+		}
+		say("open: %s; moving the stored times by %s (%d)", words, timeStep, n+1)
+		if moved.IsZero() {
+			moved = time.Now()
+		}
+		if err := advance(ctx, conn, timeStep); err != nil {
+			return moved, err
+		}
+		sleep(ctx, 7*time.Second) // the sweep looks every five
+		if err := w.quiet(ctx, conn, 40*time.Second); err != nil {
+			return moved, err
+		}
+	}
+	return moved, nil
+}
+
+// quiet waits until no job can be worked and no runner is at work, three looks in a row.
+func (w *world) quiet(ctx context.Context, conn *pgx.Conn, within time.Duration) error {
+	end := time.Now().Add(within)
+	for calm := 0; calm < 3 && time.Now().Before(end); sleep(ctx, 400*time.Millisecond) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var busy int
+		err := conn.QueryRow(ctx, `select count(*) from river_job where kind <> 'sweep' and
+			(state in ('available', 'running', 'pending') or state in ('retryable', 'scheduled') and scheduled_at < now() + interval '1 second')`).Scan(&busy)
+		if err != nil {
+			return err
+		}
+		if calm++; busy > 0 || w.runners.busy.Load() > 0 {
+			calm = 0
+		}
+	}
+	return nil
+}
+
+// open counts what waits for a deadline.
+func open(ctx context.Context, conn *pgx.Conn) (left int, words string, err error) {
+	rows, err := conn.Query(ctx, `select state || ' runs', count(*) from runs where finished_at is null group by 1
+		union all select kind || ' jobs to be tried again', count(*) from river_job where state = 'retryable' group by 1`)
+	if err != nil {
+		return 0, "", err
+	}
+	var all []string
+	var what string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&what, &n}, func() error {
+		left += n
+		all = append(all, fmt.Sprintf("%d %s", n, what))
+		return nil
+	})
+	return left, strings.Join(all, ", "), err
+}
+
+// advance moves every time of the open runs, and of the jobs that wait, into the past: to the product it is the same as if
+// that time had gone by.
+func advance(ctx context.Context, conn *pgx.Conn, by time.Duration) error {
+	rows, err := conn.Query(ctx, `select column_name from information_schema.columns
+		where table_schema = 'public' and table_name = 'runs' and data_type = 'timestamp with time zone' and column_name <> 'finished_at'`)
+	if err != nil {
+		return err
+	}
+	columns, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	var set []string
+	for _, c := range columns {
+		set = append(set, fmt.Sprintf("%s = %s - $1::interval", c, c))
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "update runs set "+strings.Join(set, ", ")+" where finished_at is null", by); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "update river_job set scheduled_at = scheduled_at - $1::interval where state in ('retryable', 'scheduled')", by)
+		return err
+	})
+}
