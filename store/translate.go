@@ -72,6 +72,16 @@ func Broke(err error, constraint string) bool {
 	return errors.As(err, &e) && e.Code == errand.CodeConflict && e.Field == constraint
 }
 
+// Refused tells whether err is the database's answer to what was asked of it, so that the transaction is known not to have
+// happened. Of a connection that broke, or of a wait that was cut short, that is not known.
+func Refused(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	return !strings.HasPrefix(pg.Code, "57") && !strings.HasPrefix(pg.Code, "08") && !strings.HasPrefix(pg.Code, "53")
+}
+
 // translating is a transaction whose every answer passes translate, so that generated queries return our errors.
 type translating struct{ tx pgx.Tx }
 

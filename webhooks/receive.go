@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -39,6 +40,7 @@ const (
 	reasonCategory    reason = "category_not_used" // :name
 	reasonKnown       reason = "already_received"
 	reasonOlderStatus reason = "older_than_known_status"
+	reasonEventKnown  reason = "event_already_received" // under another delivery
 )
 
 // with adds a name that the sender chose, if it has the form of one.
@@ -64,11 +66,9 @@ type delivery struct {
 	size       int
 	shape      string
 	parsed     parsed
+	body       string // parsed.Event as it is stored
 
-	outcome outcome
-	reason  reason
-	issue   *errand.ID
-	event   *errand.ID
+	settled // as far as it is settled before anything is written
 }
 
 // parsed is what a provider understood.
@@ -125,9 +125,10 @@ func (w *Webhooks) receive(c echo.Context) error {
 	}
 	refusal := w.understand(d, kind, req.Header, body)
 	// A tracker that hangs up early does not send again by itself, so the delivery is kept all the same.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), storeTimeout)
 	defer cancel()
-	if err := w.persist(ctx, d); err != nil {
+	became, err := w.writer.write(ctx, d)
+	if err != nil {
 		w.count.lost.WithLabelValues(d.kind).Inc()
 		w.logDelivery(ctx, slog.LevelError, d, slog.String("error", err.Error()))
 		return &errand.Error{
@@ -135,6 +136,7 @@ func (w *Webhooks) receive(c echo.Context) error {
 			Hint: "send it again", Cause: err,
 		}
 	}
+	d.settled = became
 	w.count.deliveries.WithLabelValues(d.kind, string(d.outcome)).Inc()
 	w.tally.add(d)
 	w.logDelivery(ctx, slog.LevelInfo, d)
@@ -245,6 +247,14 @@ func (w *Webhooks) understand(d *delivery, kind provider, h http.Header, body []
 		return nil
 	}
 	w.normalise(&d.parsed, d.receivedAt)
+	if d.parsed.Event != nil {
+		stored, err := json.Marshal(d.parsed.Event)
+		if err != nil {
+			d.outcome, d.reason = rejected, "unreadable"
+			return errand.Errorf(errand.CodeInternal, err, "the event cannot be written as JSON")
+		}
+		d.body = string(stored)
+	}
 	d.outcome = accepted
 	return nil
 }

@@ -4,10 +4,11 @@
 //
 // It imports the root, store and scrub. Start reading at Webhooks.receive (receive.go), which holds the order of things;
 // then provider, the interface that a kind of tracker is made of (sentry.go, generic.go), normalise.go for
-// what is kept of an event, and persist.go for what is written.
+// what is kept of an event, writer.go for how deliveries share commits, and persist.go for what is written.
 package webhooks
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"regexp"
@@ -44,6 +45,7 @@ type Webhooks struct {
 	kinds    map[string]provider
 	count    counters
 	tally    *tally
+	writer   *writer
 }
 
 type counters struct {
@@ -96,8 +98,9 @@ func New(cfg Config) (*Webhooks, error) {
 	if cfg.Store == nil || cfg.Sealer == nil || cfg.Scrubber == nil || cfg.Clock == nil || cfg.Logger == nil {
 		return nil, errand.Errorf(errand.CodeInternal, nil, "webhooks: a part of the configuration is missing")
 	}
+	w.writer = newWriter(w.persist)
 	if cfg.Metrics != nil {
-		for _, c := range append(w.tally.collectors(), w.count.deliveries, w.count.unsigned, w.count.lost) {
+		for _, c := range append(w.tally.collectors(), w.count.deliveries, w.count.unsigned, w.count.lost, w.writer.sizes) {
 			if err := cfg.Metrics.Register(c); err != nil {
 				return nil, errand.Errorf(errand.CodeInternal, err, "webhooks: metrics")
 			}
@@ -105,6 +108,10 @@ func New(cfg Config) (*Webhooks, error) {
 	}
 	return w, nil
 }
+
+// Close takes no more deliveries and returns when those that were taken are stored or refused, or when ctx ends. What was
+// acknowledged is stored without it.
+func (w *Webhooks) Close(ctx context.Context) error { return w.writer.close(ctx) }
 
 // Mount puts the endpoint of sources on the app.
 func (w *Webhooks) Mount(e *echo.Echo) {

@@ -183,6 +183,9 @@ func (a *app) serve(ctx context.Context, listener net.Listener) (err error) {
 	if err := srv.Shutdown(stop); err != nil {
 		cause = errors.Join(cause, fmt.Errorf("finish the requests under way: %w", err))
 	}
+	if err := a.hooks.Close(stop); err != nil {
+		cause = errors.Join(cause, err)
+	}
 	if err := stopJobs(stop); err != nil && cause == nil {
 		cause = fmt.Errorf("finish the jobs under way: %w", err)
 	}

@@ -1,68 +1,75 @@
--- What a delivery writes: its key, its issue, an event sample and its own row, in one transaction. No statement asks for the
--- one organisation of the transaction, so that a writer may put deliveries of several into one commit.
+-- What a batch of deliveries writes: keys, issues, event samples and their own rows, in one transaction. No statement asks for
+-- the one organisation of the transaction, because the batch may hold deliveries of several. Lists have one element a row,
+-- in an order that is the same for every writer, so that two of them never wait for each other in a circle.
 
--- Zero rows: the key was claimed before. One whose processing failed for good is claimed again.
--- name: WebhooksClaim :execrows
-INSERT INTO delivery_keys (source_id, key, org_id, delivery_id, received_at) VALUES (@source_id, @key, @org_id, @delivery_id, @received_at)
+-- Gives the deliveries that have the key now. A key is claimed once; one whose processing failed for good, once more.
+-- name: WebhooksClaim :many
+INSERT INTO delivery_keys (source_id, key, org_id, delivery_id, received_at)
+SELECT unnest(@source_ids::uuid[]), unnest(@keys::text[]), unnest(@org_ids::uuid[]), unnest(@delivery_ids::uuid[]), unnest(@received_ats::timestamptz[])
 ON CONFLICT ON CONSTRAINT delivery_keys_pkey
-DO UPDATE SET failed_at = NULL, delivery_id = EXCLUDED.delivery_id, received_at = EXCLUDED.received_at
-WHERE delivery_keys.failed_at IS NOT NULL;
+DO UPDATE SET failed_at = NULL, delivery_id = EXCLUDED.delivery_id, received_at = EXCLUDED.received_at, attempts = delivery_keys.attempts + 1
+WHERE delivery_keys.failed_at IS NOT NULL
+RETURNING delivery_id, attempts;
 
 -- name: WebhooksReclaim :exec
 UPDATE delivery_keys SET failed_at = NULL, delivery_id = @delivery_id, received_at = @received_at WHERE source_id = @source_id AND key = @key;
 
--- name: WebhooksLockStatus :one
-SELECT status, status_at FROM issues WHERE source_id = @source_id AND provider_id = @provider_id FOR UPDATE;
+-- The issues that exist already, locked in the order asked for until the transaction ends.
+-- name: WebhooksLockIssues :many
+SELECT i.* FROM (
+  SELECT unnest(@source_ids::uuid[]) AS source_id, unnest(@provider_ids::text[]) AS provider_id, generate_subscripts(@source_ids::uuid[], 1) AS place
+) k
+JOIN issues i ON i.source_id = k.source_id AND i.provider_id = k.provider_id
+ORDER BY k.place FOR NO KEY UPDATE OF i;
 
--- What is older than what is stored changes nothing but the ends of the span. A later occurrence re-opens a resolved issue.
--- name: WebhooksUpsertIssue :one
+-- Writes issues as they are to be: new ones, and those that WebhooksLockIssues gave. Gives the ids of those written; one that
+-- somebody else made in between is not among them.
+-- name: WebhooksPutIssues :many
 INSERT INTO issues (id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link,
-                    status, status_at, first_seen, last_seen, deliveries, created_at)
-VALUES (@id, @org_id, @source_id, @provider_id, @fingerprint, @title, @culprit, @level, @platform, @project, @link,
-        @status, @status_at, @first_seen, @last_seen, 1, @created_at)
+                    status, status_at, first_seen, last_seen, deliveries, created_at, stands_in)
+SELECT unnest(@ids::uuid[]), unnest(@org_ids::uuid[]), unnest(@source_ids::uuid[]), unnest(@provider_ids::text[]), unnest(@fingerprints::text[]),
+       unnest(@titles::text[]), unnest(@culprits::text[]), unnest(@levels::text[]), unnest(@platforms::text[]), unnest(@projects::text[]),
+       unnest(@links::text[]), unnest(@statuses::text[]), unnest(@status_ats::timestamptz[]), unnest(@first_seens::timestamptz[]),
+       unnest(@last_seens::timestamptz[]), unnest(@deliveries::bigint[]), unnest(@created_ats::timestamptz[]), unnest(@stands_ins::boolean[])
 ON CONFLICT ON CONSTRAINT issues_provider_key DO UPDATE SET
-  fingerprint = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.fingerprint <> '' OR issues.fingerprint = '' THEN EXCLUDED.fingerprint ELSE issues.fingerprint END,
-  title       = CASE WHEN EXCLUDED.last_seen >= issues.last_seen THEN EXCLUDED.title ELSE issues.title END,
-  culprit     = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.culprit <> '' OR issues.culprit = '' THEN EXCLUDED.culprit ELSE issues.culprit END,
-  level       = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.level <> '' OR issues.level = '' THEN EXCLUDED.level ELSE issues.level END,
-  platform    = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.platform <> '' OR issues.platform = '' THEN EXCLUDED.platform ELSE issues.platform END,
-  project     = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.project <> '' OR issues.project = '' THEN EXCLUDED.project ELSE issues.project END,
-  link        = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.link <> '' OR issues.link = '' THEN EXCLUDED.link ELSE issues.link END,
-  status = CASE
-    WHEN @says_status::boolean THEN CASE WHEN EXCLUDED.status_at >= issues.status_at THEN EXCLUDED.status ELSE issues.status END
-    WHEN issues.status = 'resolved' AND EXCLUDED.last_seen > issues.status_at THEN 'open'
-    ELSE issues.status END,
-  status_at = CASE
-    WHEN @says_status::boolean THEN GREATEST(EXCLUDED.status_at, issues.status_at)
-    WHEN issues.status = 'resolved' AND EXCLUDED.last_seen > issues.status_at THEN EXCLUDED.last_seen
-    ELSE issues.status_at END,
-  first_seen = LEAST(EXCLUDED.first_seen, issues.first_seen),
-  last_seen  = GREATEST(EXCLUDED.last_seen, issues.last_seen),
-  deliveries = issues.deliveries + 1
-RETURNING id, status_at, deliveries;
+  fingerprint = EXCLUDED.fingerprint, title = EXCLUDED.title, culprit = EXCLUDED.culprit, level = EXCLUDED.level,
+  platform = EXCLUDED.platform, project = EXCLUDED.project, link = EXCLUDED.link, status = EXCLUDED.status, status_at = EXCLUDED.status_at,
+  first_seen = EXCLUDED.first_seen, last_seen = EXCLUDED.last_seen, deliveries = EXCLUDED.deliveries, stands_in = EXCLUDED.stands_in
+WHERE issues.id = EXCLUDED.id
+RETURNING id;
 
--- No row: the event is known.
--- name: WebhooksAddEvent :many
-INSERT INTO events (id, org_id, issue_id, provider_id, seen_at, received_at, body)
-VALUES (@id, @org_id, @issue_id, @provider_id, @seen_at, @received_at, @body)
+-- name: WebhooksStandsIn :exec
+UPDATE issues SET stands_in = true WHERE id = @id;
+
+-- Gives the ids of those added: an event that is known is none of them.
+-- name: WebhooksAddEvents :many
+INSERT INTO events (id, org_id, issue_id, provider_id, seen_at, received_at, delivery_id, body)
+SELECT unnest(@ids::uuid[]), unnest(@org_ids::uuid[]), unnest(@issue_ids::uuid[]), unnest(@provider_ids::text[]), unnest(@seen_ats::timestamptz[]),
+       unnest(@received_ats::timestamptz[]), unnest(@delivery_ids::uuid[]), unnest(@bodies::text[])
 ON CONFLICT ON CONSTRAINT events_provider_key DO NOTHING RETURNING id;
 
--- name: WebhooksFindEvent :one
-SELECT id FROM events WHERE issue_id = @issue_id AND provider_id = @provider_id;
+-- Events that were there before, and whether the job that was to decide about them failed for good.
+-- name: WebhooksKnownEvents :many
+SELECT e.id, e.issue_id, e.provider_id,
+       EXISTS (SELECT 1 FROM delivery_keys d WHERE d.delivery_id = e.delivery_id AND d.failed_at IS NOT NULL) AS failed
+FROM (SELECT unnest(@issue_ids::uuid[]) AS issue_id, unnest(@provider_ids::text[]) AS provider_id) k
+JOIN events e ON e.issue_id = k.issue_id AND e.provider_id = k.provider_id;
 
--- name: WebhooksNewestEvent :many
-SELECT id FROM events WHERE issue_id = @issue_id ORDER BY seen_at DESC, id DESC LIMIT 1;
+-- Another delivery's job decides about the event now.
+-- name: WebhooksReconsider :exec
+UPDATE events SET delivery_id = @delivery_id::uuid WHERE id = @id;
 
--- Removes the samples beyond the newest and, beside a real event, those that only stood for a word about the issue. What a
--- run speaks of stays; a run that is created at this very moment makes this statement fail, and the caller lets it.
--- name: WebhooksPruneEvents :execrows
-DELETE FROM events WHERE id IN (
-  SELECT e.id FROM events e
-  WHERE e.issue_id = @issue_id AND e.id <> @keep_id
-    AND (e.provider_id LIKE 'issue:%'
-      OR e.id IN (SELECT n.id FROM events n WHERE n.issue_id = @issue_id ORDER BY n.seen_at DESC, n.id DESC OFFSET @keep))
-    AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.issue_id = e.issue_id AND r.event_id = e.id));
+-- name: WebhooksNewestEvents :many
+SELECT n.id, n.issue_id FROM (SELECT DISTINCT unnest(@issue_ids::uuid[]) AS issue_id) k
+CROSS JOIN LATERAL (SELECT e.id, e.issue_id FROM events e WHERE e.issue_id = k.issue_id ORDER BY e.seen_at DESC, e.id DESC LIMIT 1) n;
 
--- name: WebhooksAddDelivery :exec
+-- name: WebhooksPruneEvents :one
+SELECT prune_events(@issue_ids::uuid[], @kept_ids::uuid[], @keep::integer)::integer AS removed;
+
+-- An issue or event id of zeros is none.
+-- name: WebhooksAddDeliveries :exec
 INSERT INTO deliveries (id, org_id, source_id, received_at, resource, action, request_id, outcome, reason, issue_id, event_id, body_sha256, body_bytes, shape)
-VALUES (@id, @org_id, @source_id, @received_at, @resource, @action, @request_id, @outcome, @reason, @issue_id, @event_id, @body_sha256, @body_bytes, @shape);
+SELECT unnest(@ids::uuid[]), unnest(@org_ids::uuid[]), unnest(@source_ids::uuid[]), unnest(@received_ats::timestamptz[]), unnest(@resources::text[]),
+       unnest(@actions::text[]), unnest(@request_ids::text[]), unnest(@outcomes::text[]), unnest(@reasons::text[]),
+       nullif(unnest(@issue_ids::uuid[]), '00000000-0000-0000-0000-000000000000'), nullif(unnest(@event_ids::uuid[]), '00000000-0000-0000-0000-000000000000'),
+       unnest(@body_sha256s::bytea[]), unnest(@body_bytes::integer[]), unnest(@shapes::text[]);

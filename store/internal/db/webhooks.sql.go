@@ -12,74 +12,81 @@ import (
 	errand "github.com/errand-dev/errand"
 )
 
-const webhooksAddDelivery = `-- name: WebhooksAddDelivery :exec
+const webhooksAddDeliveries = `-- name: WebhooksAddDeliveries :exec
 INSERT INTO deliveries (id, org_id, source_id, received_at, resource, action, request_id, outcome, reason, issue_id, event_id, body_sha256, body_bytes, shape)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::timestamptz[]), unnest($5::text[]),
+       unnest($6::text[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]),
+       nullif(unnest($10::uuid[]), '00000000-0000-0000-0000-000000000000'), nullif(unnest($11::uuid[]), '00000000-0000-0000-0000-000000000000'),
+       unnest($12::bytea[]), unnest($13::integer[]), unnest($14::text[])
 `
 
-type WebhooksAddDeliveryParams struct {
-	ID         errand.ID
-	OrgID      errand.ID
-	SourceID   errand.ID
-	ReceivedAt time.Time
-	Resource   string
-	Action     string
-	RequestID  string
-	Outcome    string
-	Reason     string
-	IssueID    *errand.ID
-	EventID    *errand.ID
-	BodySHA256 []byte
-	BodyBytes  int32
-	Shape      string
+type WebhooksAddDeliveriesParams struct {
+	Ids         []errand.ID
+	OrgIds      []errand.ID
+	SourceIds   []errand.ID
+	ReceivedAts []time.Time
+	Resources   []string
+	Actions     []string
+	RequestIds  []string
+	Outcomes    []string
+	Reasons     []string
+	IssueIds    []errand.ID
+	EventIds    []errand.ID
+	BodySha256s [][]byte
+	BodyBytes   []int32
+	Shapes      []string
 }
 
-func (q *Queries) WebhooksAddDelivery(ctx context.Context, arg WebhooksAddDeliveryParams) error {
-	_, err := q.db.Exec(ctx, webhooksAddDelivery,
-		arg.ID,
-		arg.OrgID,
-		arg.SourceID,
-		arg.ReceivedAt,
-		arg.Resource,
-		arg.Action,
-		arg.RequestID,
-		arg.Outcome,
-		arg.Reason,
-		arg.IssueID,
-		arg.EventID,
-		arg.BodySHA256,
+// An issue or event id of zeros is none.
+func (q *Queries) WebhooksAddDeliveries(ctx context.Context, arg WebhooksAddDeliveriesParams) error {
+	_, err := q.db.Exec(ctx, webhooksAddDeliveries,
+		arg.Ids,
+		arg.OrgIds,
+		arg.SourceIds,
+		arg.ReceivedAts,
+		arg.Resources,
+		arg.Actions,
+		arg.RequestIds,
+		arg.Outcomes,
+		arg.Reasons,
+		arg.IssueIds,
+		arg.EventIds,
+		arg.BodySha256s,
 		arg.BodyBytes,
-		arg.Shape,
+		arg.Shapes,
 	)
 	return err
 }
 
-const webhooksAddEvent = `-- name: WebhooksAddEvent :many
-INSERT INTO events (id, org_id, issue_id, provider_id, seen_at, received_at, body)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+const webhooksAddEvents = `-- name: WebhooksAddEvents :many
+INSERT INTO events (id, org_id, issue_id, provider_id, seen_at, received_at, delivery_id, body)
+SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::text[]), unnest($5::timestamptz[]),
+       unnest($6::timestamptz[]), unnest($7::uuid[]), unnest($8::text[])
 ON CONFLICT ON CONSTRAINT events_provider_key DO NOTHING RETURNING id
 `
 
-type WebhooksAddEventParams struct {
-	ID         errand.ID
-	OrgID      errand.ID
-	IssueID    errand.ID
-	ProviderID string
-	SeenAt     time.Time
-	ReceivedAt time.Time
-	Body       string
+type WebhooksAddEventsParams struct {
+	Ids         []errand.ID
+	OrgIds      []errand.ID
+	IssueIds    []errand.ID
+	ProviderIds []string
+	SeenAts     []time.Time
+	ReceivedAts []time.Time
+	DeliveryIds []errand.ID
+	Bodies      []string
 }
 
-// No row: the event is known.
-func (q *Queries) WebhooksAddEvent(ctx context.Context, arg WebhooksAddEventParams) ([]errand.ID, error) {
-	rows, err := q.db.Query(ctx, webhooksAddEvent,
-		arg.ID,
-		arg.OrgID,
-		arg.IssueID,
-		arg.ProviderID,
-		arg.SeenAt,
-		arg.ReceivedAt,
-		arg.Body,
+// Gives the ids of those added: an event that is known is none of them.
+func (q *Queries) WebhooksAddEvents(ctx context.Context, arg WebhooksAddEventsParams) ([]errand.ID, error) {
+	rows, err := q.db.Query(ctx, webhooksAddEvents,
+		arg.Ids,
+		arg.OrgIds,
+		arg.IssueIds,
+		arg.ProviderIds,
+		arg.SeenAts,
+		arg.ReceivedAts,
+		arg.DeliveryIds,
+		arg.Bodies,
 	)
 	if err != nil {
 		return nil, err
@@ -99,72 +106,248 @@ func (q *Queries) WebhooksAddEvent(ctx context.Context, arg WebhooksAddEventPara
 	return items, nil
 }
 
-const webhooksClaim = `-- name: WebhooksClaim :execrows
+const webhooksClaim = `-- name: WebhooksClaim :many
 
-INSERT INTO delivery_keys (source_id, key, org_id, delivery_id, received_at) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO delivery_keys (source_id, key, org_id, delivery_id, received_at)
+SELECT unnest($1::uuid[]), unnest($2::text[]), unnest($3::uuid[]), unnest($4::uuid[]), unnest($5::timestamptz[])
 ON CONFLICT ON CONSTRAINT delivery_keys_pkey
-DO UPDATE SET failed_at = NULL, delivery_id = EXCLUDED.delivery_id, received_at = EXCLUDED.received_at
+DO UPDATE SET failed_at = NULL, delivery_id = EXCLUDED.delivery_id, received_at = EXCLUDED.received_at, attempts = delivery_keys.attempts + 1
 WHERE delivery_keys.failed_at IS NOT NULL
+RETURNING delivery_id, attempts
 `
 
 type WebhooksClaimParams struct {
-	SourceID   errand.ID
-	Key        string
-	OrgID      errand.ID
-	DeliveryID errand.ID
-	ReceivedAt time.Time
+	SourceIds   []errand.ID
+	Keys        []string
+	OrgIds      []errand.ID
+	DeliveryIds []errand.ID
+	ReceivedAts []time.Time
 }
 
-// What a delivery writes: its key, its issue, an event sample and its own row, in one transaction. No statement asks for the
-// one organisation of the transaction, so that a writer may put deliveries of several into one commit.
-// Zero rows: the key was claimed before. One whose processing failed for good is claimed again.
-func (q *Queries) WebhooksClaim(ctx context.Context, arg WebhooksClaimParams) (int64, error) {
-	result, err := q.db.Exec(ctx, webhooksClaim,
-		arg.SourceID,
-		arg.Key,
-		arg.OrgID,
-		arg.DeliveryID,
-		arg.ReceivedAt,
+type WebhooksClaimRow struct {
+	DeliveryID errand.ID
+	Attempts   int32
+}
+
+// What a batch of deliveries writes: keys, issues, event samples and their own rows, in one transaction. No statement asks for
+// the one organisation of the transaction, because the batch may hold deliveries of several. Lists have one element a row,
+// in an order that is the same for every writer, so that two of them never wait for each other in a circle.
+// Gives the deliveries that have the key now. A key is claimed once; one whose processing failed for good, once more.
+func (q *Queries) WebhooksClaim(ctx context.Context, arg WebhooksClaimParams) ([]WebhooksClaimRow, error) {
+	rows, err := q.db.Query(ctx, webhooksClaim,
+		arg.SourceIds,
+		arg.Keys,
+		arg.OrgIds,
+		arg.DeliveryIds,
+		arg.ReceivedAts,
 	)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return result.RowsAffected(), nil
+	defer rows.Close()
+	items := []WebhooksClaimRow{}
+	for rows.Next() {
+		var i WebhooksClaimRow
+		if err := rows.Scan(&i.DeliveryID, &i.Attempts); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
-const webhooksFindEvent = `-- name: WebhooksFindEvent :one
-SELECT id FROM events WHERE issue_id = $1 AND provider_id = $2
+const webhooksKnownEvents = `-- name: WebhooksKnownEvents :many
+SELECT e.id, e.issue_id, e.provider_id,
+       EXISTS (SELECT 1 FROM delivery_keys d WHERE d.delivery_id = e.delivery_id AND d.failed_at IS NOT NULL) AS failed
+FROM (SELECT unnest($1::uuid[]) AS issue_id, unnest($2::text[]) AS provider_id) k
+JOIN events e ON e.issue_id = k.issue_id AND e.provider_id = k.provider_id
 `
 
-func (q *Queries) WebhooksFindEvent(ctx context.Context, issueID errand.ID, providerID string) (errand.ID, error) {
-	row := q.db.QueryRow(ctx, webhooksFindEvent, issueID, providerID)
-	var id errand.ID
-	err := row.Scan(&id)
-	return id, err
+type WebhooksKnownEventsRow struct {
+	ID         errand.ID
+	IssueID    errand.ID
+	ProviderID string
+	Failed     bool
 }
 
-const webhooksLockStatus = `-- name: WebhooksLockStatus :one
-SELECT status, status_at FROM issues WHERE source_id = $1 AND provider_id = $2 FOR UPDATE
+// Events that were there before, and whether the job that was to decide about them failed for good.
+func (q *Queries) WebhooksKnownEvents(ctx context.Context, issueIds []errand.ID, providerIds []string) ([]WebhooksKnownEventsRow, error) {
+	rows, err := q.db.Query(ctx, webhooksKnownEvents, issueIds, providerIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []WebhooksKnownEventsRow{}
+	for rows.Next() {
+		var i WebhooksKnownEventsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.IssueID,
+			&i.ProviderID,
+			&i.Failed,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const webhooksLockIssues = `-- name: WebhooksLockIssues :many
+SELECT i.id, i.org_id, i.source_id, i.provider_id, i.fingerprint, i.title, i.culprit, i.level, i.platform, i.project, i.link, i.status, i.status_at, i.first_seen, i.last_seen, i.deliveries, i.created_at, i.stands_in, i.regressed_at FROM (
+  SELECT unnest($1::uuid[]) AS source_id, unnest($2::text[]) AS provider_id, generate_subscripts($1::uuid[], 1) AS place
+) k
+JOIN issues i ON i.source_id = k.source_id AND i.provider_id = k.provider_id
+ORDER BY k.place FOR NO KEY UPDATE OF i
 `
 
-type WebhooksLockStatusRow struct {
-	Status   string
-	StatusAt time.Time
+// The issues that exist already, locked in the order asked for until the transaction ends.
+func (q *Queries) WebhooksLockIssues(ctx context.Context, sourceIds []errand.ID, providerIds []string) ([]Issue, error) {
+	rows, err := q.db.Query(ctx, webhooksLockIssues, sourceIds, providerIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Issue{}
+	for rows.Next() {
+		var i Issue
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.SourceID,
+			&i.ProviderID,
+			&i.Fingerprint,
+			&i.Title,
+			&i.Culprit,
+			&i.Level,
+			&i.Platform,
+			&i.Project,
+			&i.Link,
+			&i.Status,
+			&i.StatusAt,
+			&i.FirstSeen,
+			&i.LastSeen,
+			&i.Deliveries,
+			&i.CreatedAt,
+			&i.StandsIn,
+			&i.RegressedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
-func (q *Queries) WebhooksLockStatus(ctx context.Context, sourceID errand.ID, providerID string) (WebhooksLockStatusRow, error) {
-	row := q.db.QueryRow(ctx, webhooksLockStatus, sourceID, providerID)
-	var i WebhooksLockStatusRow
-	err := row.Scan(&i.Status, &i.StatusAt)
-	return i, err
-}
-
-const webhooksNewestEvent = `-- name: WebhooksNewestEvent :many
-SELECT id FROM events WHERE issue_id = $1 ORDER BY seen_at DESC, id DESC LIMIT 1
+const webhooksNewestEvents = `-- name: WebhooksNewestEvents :many
+SELECT n.id, n.issue_id FROM (SELECT DISTINCT unnest($1::uuid[]) AS issue_id) k
+CROSS JOIN LATERAL (SELECT e.id, e.issue_id FROM events e WHERE e.issue_id = k.issue_id ORDER BY e.seen_at DESC, e.id DESC LIMIT 1) n
 `
 
-func (q *Queries) WebhooksNewestEvent(ctx context.Context, issueID errand.ID) ([]errand.ID, error) {
-	rows, err := q.db.Query(ctx, webhooksNewestEvent, issueID)
+type WebhooksNewestEventsRow struct {
+	ID      errand.ID
+	IssueID errand.ID
+}
+
+func (q *Queries) WebhooksNewestEvents(ctx context.Context, issueIds []errand.ID) ([]WebhooksNewestEventsRow, error) {
+	rows, err := q.db.Query(ctx, webhooksNewestEvents, issueIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []WebhooksNewestEventsRow{}
+	for rows.Next() {
+		var i WebhooksNewestEventsRow
+		if err := rows.Scan(&i.ID, &i.IssueID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const webhooksPruneEvents = `-- name: WebhooksPruneEvents :one
+SELECT prune_events($1::uuid[], $2::uuid[], $3::integer)::integer AS removed
+`
+
+func (q *Queries) WebhooksPruneEvents(ctx context.Context, issueIds []errand.ID, keptIds []errand.ID, keep int32) (int32, error) {
+	row := q.db.QueryRow(ctx, webhooksPruneEvents, issueIds, keptIds, keep)
+	var removed int32
+	err := row.Scan(&removed)
+	return removed, err
+}
+
+const webhooksPutIssues = `-- name: WebhooksPutIssues :many
+INSERT INTO issues (id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link,
+                    status, status_at, first_seen, last_seen, deliveries, created_at, stands_in)
+SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::text[]), unnest($5::text[]),
+       unnest($6::text[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]), unnest($10::text[]),
+       unnest($11::text[]), unnest($12::text[]), unnest($13::timestamptz[]), unnest($14::timestamptz[]),
+       unnest($15::timestamptz[]), unnest($16::bigint[]), unnest($17::timestamptz[]), unnest($18::boolean[])
+ON CONFLICT ON CONSTRAINT issues_provider_key DO UPDATE SET
+  fingerprint = EXCLUDED.fingerprint, title = EXCLUDED.title, culprit = EXCLUDED.culprit, level = EXCLUDED.level,
+  platform = EXCLUDED.platform, project = EXCLUDED.project, link = EXCLUDED.link, status = EXCLUDED.status, status_at = EXCLUDED.status_at,
+  first_seen = EXCLUDED.first_seen, last_seen = EXCLUDED.last_seen, deliveries = EXCLUDED.deliveries, stands_in = EXCLUDED.stands_in
+WHERE issues.id = EXCLUDED.id
+RETURNING id
+`
+
+type WebhooksPutIssuesParams struct {
+	Ids          []errand.ID
+	OrgIds       []errand.ID
+	SourceIds    []errand.ID
+	ProviderIds  []string
+	Fingerprints []string
+	Titles       []string
+	Culprits     []string
+	Levels       []string
+	Platforms    []string
+	Projects     []string
+	Links        []string
+	Statuses     []string
+	StatusAts    []time.Time
+	FirstSeens   []time.Time
+	LastSeens    []time.Time
+	Deliveries   []int64
+	CreatedAts   []time.Time
+	StandsIns    []bool
+}
+
+// Writes issues as they are to be: new ones, and those that WebhooksLockIssues gave. Gives the ids of those written; one that
+// somebody else made in between is not among them.
+func (q *Queries) WebhooksPutIssues(ctx context.Context, arg WebhooksPutIssuesParams) ([]errand.ID, error) {
+	rows, err := q.db.Query(ctx, webhooksPutIssues,
+		arg.Ids,
+		arg.OrgIds,
+		arg.SourceIds,
+		arg.ProviderIds,
+		arg.Fingerprints,
+		arg.Titles,
+		arg.Culprits,
+		arg.Levels,
+		arg.Platforms,
+		arg.Projects,
+		arg.Links,
+		arg.Statuses,
+		arg.StatusAts,
+		arg.FirstSeens,
+		arg.LastSeens,
+		arg.Deliveries,
+		arg.CreatedAts,
+		arg.StandsIns,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -181,25 +364,6 @@ func (q *Queries) WebhooksNewestEvent(ctx context.Context, issueID errand.ID) ([
 		return nil, err
 	}
 	return items, nil
-}
-
-const webhooksPruneEvents = `-- name: WebhooksPruneEvents :execrows
-DELETE FROM events WHERE id IN (
-  SELECT e.id FROM events e
-  WHERE e.issue_id = $1 AND e.id <> $2
-    AND (e.provider_id LIKE 'issue:%'
-      OR e.id IN (SELECT n.id FROM events n WHERE n.issue_id = $1 ORDER BY n.seen_at DESC, n.id DESC OFFSET $3))
-    AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.issue_id = e.issue_id AND r.event_id = e.id))
-`
-
-// Removes the samples beyond the newest and, beside a real event, those that only stood for a word about the issue. What a
-// run speaks of stays; a run that is created at this very moment makes this statement fail, and the caller lets it.
-func (q *Queries) WebhooksPruneEvents(ctx context.Context, issueID errand.ID, keepID errand.ID, keep int32) (int64, error) {
-	result, err := q.db.Exec(ctx, webhooksPruneEvents, issueID, keepID, keep)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }
 
 const webhooksReclaim = `-- name: WebhooksReclaim :exec
@@ -223,81 +387,21 @@ func (q *Queries) WebhooksReclaim(ctx context.Context, arg WebhooksReclaimParams
 	return err
 }
 
-const webhooksUpsertIssue = `-- name: WebhooksUpsertIssue :one
-INSERT INTO issues (id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link,
-                    status, status_at, first_seen, last_seen, deliveries, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-        $12, $13, $14, $15, 1, $16)
-ON CONFLICT ON CONSTRAINT issues_provider_key DO UPDATE SET
-  fingerprint = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.fingerprint <> '' OR issues.fingerprint = '' THEN EXCLUDED.fingerprint ELSE issues.fingerprint END,
-  title       = CASE WHEN EXCLUDED.last_seen >= issues.last_seen THEN EXCLUDED.title ELSE issues.title END,
-  culprit     = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.culprit <> '' OR issues.culprit = '' THEN EXCLUDED.culprit ELSE issues.culprit END,
-  level       = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.level <> '' OR issues.level = '' THEN EXCLUDED.level ELSE issues.level END,
-  platform    = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.platform <> '' OR issues.platform = '' THEN EXCLUDED.platform ELSE issues.platform END,
-  project     = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.project <> '' OR issues.project = '' THEN EXCLUDED.project ELSE issues.project END,
-  link        = CASE WHEN EXCLUDED.last_seen >= issues.last_seen AND EXCLUDED.link <> '' OR issues.link = '' THEN EXCLUDED.link ELSE issues.link END,
-  status = CASE
-    WHEN $17::boolean THEN CASE WHEN EXCLUDED.status_at >= issues.status_at THEN EXCLUDED.status ELSE issues.status END
-    WHEN issues.status = 'resolved' AND EXCLUDED.last_seen > issues.status_at THEN 'open'
-    ELSE issues.status END,
-  status_at = CASE
-    WHEN $17::boolean THEN GREATEST(EXCLUDED.status_at, issues.status_at)
-    WHEN issues.status = 'resolved' AND EXCLUDED.last_seen > issues.status_at THEN EXCLUDED.last_seen
-    ELSE issues.status_at END,
-  first_seen = LEAST(EXCLUDED.first_seen, issues.first_seen),
-  last_seen  = GREATEST(EXCLUDED.last_seen, issues.last_seen),
-  deliveries = issues.deliveries + 1
-RETURNING id, status_at, deliveries
+const webhooksReconsider = `-- name: WebhooksReconsider :exec
+UPDATE events SET delivery_id = $1::uuid WHERE id = $2
 `
 
-type WebhooksUpsertIssueParams struct {
-	ID          errand.ID
-	OrgID       errand.ID
-	SourceID    errand.ID
-	ProviderID  string
-	Fingerprint string
-	Title       string
-	Culprit     string
-	Level       string
-	Platform    string
-	Project     string
-	Link        string
-	Status      string
-	StatusAt    time.Time
-	FirstSeen   time.Time
-	LastSeen    time.Time
-	CreatedAt   time.Time
-	SaysStatus  bool
+// Another delivery's job decides about the event now.
+func (q *Queries) WebhooksReconsider(ctx context.Context, deliveryID errand.ID, iD errand.ID) error {
+	_, err := q.db.Exec(ctx, webhooksReconsider, deliveryID, iD)
+	return err
 }
 
-type WebhooksUpsertIssueRow struct {
-	ID         errand.ID
-	StatusAt   time.Time
-	Deliveries int64
-}
+const webhooksStandsIn = `-- name: WebhooksStandsIn :exec
+UPDATE issues SET stands_in = true WHERE id = $1
+`
 
-// What is older than what is stored changes nothing but the ends of the span. A later occurrence re-opens a resolved issue.
-func (q *Queries) WebhooksUpsertIssue(ctx context.Context, arg WebhooksUpsertIssueParams) (WebhooksUpsertIssueRow, error) {
-	row := q.db.QueryRow(ctx, webhooksUpsertIssue,
-		arg.ID,
-		arg.OrgID,
-		arg.SourceID,
-		arg.ProviderID,
-		arg.Fingerprint,
-		arg.Title,
-		arg.Culprit,
-		arg.Level,
-		arg.Platform,
-		arg.Project,
-		arg.Link,
-		arg.Status,
-		arg.StatusAt,
-		arg.FirstSeen,
-		arg.LastSeen,
-		arg.CreatedAt,
-		arg.SaysStatus,
-	)
-	var i WebhooksUpsertIssueRow
-	err := row.Scan(&i.ID, &i.StatusAt, &i.Deliveries)
-	return i, err
+func (q *Queries) WebhooksStandsIn(ctx context.Context, id errand.ID) error {
+	_, err := q.db.Exec(ctx, webhooksStandsIn, id)
+	return err
 }
