@@ -152,6 +152,17 @@ func (d *Dispatch) AddMapping(ctx context.Context, org errand.ID, m NewMapping) 
 	})
 }
 
+// RemoveMapping removes the rule at a position; the others keep theirs. It returns NotFound when there is none.
+func (d *Dispatch) RemoveMapping(ctx context.Context, org errand.ID, position int32) error {
+	return d.store.InTx(ctx, org, func(tx *store.Tx) error {
+		n, err := tx.RemoveMapping(ctx, position)
+		if err == nil && n == 0 {
+			err = errand.NotFound("mapping")
+		}
+		return err
+	})
+}
+
 func (m NewMapping) check() error {
 	r := store.Mapping{SourceID: m.Source, Project: m.Project, Platform: m.Platform, Environment: m.Environment, TagKey: m.TagKey}
 	switch {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +15,6 @@ import (
 	"github.com/errand-dev/errand/dispatch"
 	"github.com/errand-dev/errand/github"
 	"github.com/errand-dev/errand/runs"
-	"github.com/errand-dev/errand/scrub"
 	"github.com/errand-dev/errand/store"
 	"github.com/errand-dev/errand/transitions"
 	"github.com/errand-dev/errand/webhooks"
@@ -28,12 +25,11 @@ import (
 type adminCmd struct {
 	SignInLink adminSignInLink `cmd:"" help:"Print a link that signs an owner in once, within 15 minutes."`
 	Connect    adminConnect    `cmd:"" help:"Bind a GitHub installation to an organisation and take up its repositories."`
-	Source     struct {
-		Add adminSourceAdd `cmd:"" help:"Add a source of errors; prints its address and, once, a generated secret."`
-	} `cmd:"" help:"Sources of errors."`
-	Mapping struct {
-		Add  adminMappingAdd  `cmd:"" help:"Add a rule that says which repository an error belongs to."`
-		List adminMappingList `cmd:"" help:"List the rules, in their order."`
+	Source     adminSource     `cmd:"" help:"Sources of errors."`
+	Mapping    struct {
+		Add    adminMappingAdd    `cmd:"" help:"Add a rule that says which repository an error belongs to."`
+		List   adminMappingList   `cmd:"" help:"List the rules, in their order."`
+		Remove adminMappingRemove `cmd:"" help:"Remove a rule by its number in the list."`
 	} `cmd:"" help:"Which repository an error belongs to."`
 	Mode   adminMode   `cmd:"" help:"Set an organisation, or one repository, to active, observe (decide, start nothing) or paused."`
 	Limits adminLimits `cmd:"" help:"Show the limits under which runs start, and change those that are given."`
@@ -139,72 +135,9 @@ func (noTickets) Ticket(errand.ID, int, time.Time) (string, error) {
 	return "", errors.New("an admin command starts no run")
 }
 
-type adminSourceAdd struct {
-	Kind       string `name:"kind" required:"" enum:"sentry,generic" help:"${enum}."`
-	Name       string `name:"name" required:"" help:"What people call it."`
-	SecretFile string `name:"secret-file" placeholder:"FILE" help:"File of the secret that the tracker signs with (Sentry: the integration's Client Secret); - reads standard input. Empty: one is generated, where the kind allows it."`
-	PublicURL  string `name:"public-url" env:"ERRAND_PUBLIC_URL" placeholder:"URL" help:"Address of the server."`
-	secretFlags
-	orgFlags
-}
-
-func (c adminSourceAdd) Run(ctx context.Context) error {
-	base, err := publicURL(c.PublicURL)
-	if err != nil {
-		return err
-	}
-	master, previous, err := c.masters()
-	if err != nil {
-		return err
-	}
-	secret, err := readSecret(c.SecretFile)
-	if err != nil {
-		return err
-	}
-	sealer, err := newSealer(appConfig{Master: master, PreviousMasters: previous})
-	if err != nil {
-		return err
-	}
-	return c.within(ctx, func(db *database, org errand.ID) error {
-		hooks, err := webhooks.New(webhooks.Config{Store: db.Store, Sealer: sealer, Scrubber: scrub.New(), Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
-		src, err := hooks.CreateSource(ctx, org, webhooks.NewSource{Kind: c.Kind, Name: c.Name, Secret: secret})
-		if err != nil {
-			return err
-		}
-		fmt.Printf("address: %s%s\n", base, src.Path)
-		if secret == "" {
-			fmt.Printf("secret (shown this once): %s\n", src.Secret)
-		}
-		return nil
-	})
-}
-
-func readSecret(file string) (string, error) {
-	var b []byte
-	var err error
-	switch file {
-	case "":
-		return "", nil
-	case "-":
-		b, err = io.ReadAll(io.LimitReader(os.Stdin, 4096))
-	default:
-		b, err = os.ReadFile(file)
-	}
-	if err != nil {
-		return "", errand.Invalid("--secret-file", "cannot be read: %v", err)
-	}
-	if s := strings.TrimSpace(string(b)); s != "" {
-		return s, nil
-	}
-	return "", errand.Invalid("--secret-file", "%s is empty", file)
-}
-
 type adminMappingAdd struct {
 	Repository   string `name:"repository" required:"" placeholder:"OWNER/NAME" help:"Where such errors are mended."`
-	Source       string `name:"source" placeholder:"NAME" help:"Only errors of this source."`
+	Source       string `name:"source" placeholder:"NAME" help:"Only errors of this source, by its name or id."`
 	StackRoot    string `name:"stack-root" placeholder:"PREFIX" help:"Prefix of the stack's paths, such as /app or app:///."`
 	SourceRoot   string `name:"source-root" placeholder:"PATH" help:"What it stands for in the repository; empty: its root."`
 	ModulePrefix string `name:"module-prefix" placeholder:"PREFIX" help:"For stacks without folders (Java, .NET): prefix of the module."`
@@ -252,33 +185,42 @@ func findRepository(ctx context.Context, db *database, org errand.ID, fullName s
 		return err
 	})
 	if err == nil && found == "" {
-		err = errand.Invalid("--repository", "%q is not connected (connected: %s): run `errand admin connect`", fullName, strings.Join(known, ", "))
+		err = notConnected(fullName, known)
 	}
 	return found, err
 }
 
-// findSource finds a source by its name; "" is none.
-func findSource(ctx context.Context, db *database, org errand.ID, name string) (*errand.ID, error) {
-	if name == "" {
+func notConnected(fullName string, known []string) error {
+	if len(known) == 0 {
+		return errand.Invalid("--repository", "%q is not connected, nor is any other: run `errand admin connect`", fullName)
+	}
+	return errand.Invalid("--repository", "%q is not connected: choose one of %s, or run `errand admin connect`", fullName, strings.Join(known, ", "))
+}
+
+// findSource finds a source by its name or id; "" is none.
+func findSource(ctx context.Context, db *database, org errand.ID, nameOrID string) (*errand.ID, error) {
+	if nameOrID == "" {
 		return nil, nil
 	}
-	var found []errand.ID
+	var all, found []webhooks.SourceState
 	err := db.InTx(ctx, org, func(tx *store.Tx) error {
 		sources, err := tx.ListSources(ctx)
 		for _, s := range sources {
-			if s.Name == name {
-				found = append(found, s.ID)
+			state := webhooks.SourceState{ID: s.ID, Kind: s.Kind, Name: s.Name, CreatedAt: s.CreatedAt}
+			all = append(all, state)
+			if s.Name == nameOrID || string(s.ID) == nameOrID {
+				found = append(found, state)
 			}
 		}
 		return err
 	})
-	switch {
-	case err != nil:
-		return nil, err
-	case len(found) != 1:
-		return nil, errand.Invalid("--source", "%d sources are called %q, want one", len(found), name)
+	if err == nil && len(found) != 1 {
+		err = notOne(nameOrID, all, found)
 	}
-	return &found[0], nil
+	if err != nil {
+		return nil, err
+	}
+	return &found[0].ID, nil
 }
 
 type adminMappingList struct{ orgFlags }
@@ -290,6 +232,9 @@ func (c adminMappingList) Run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			if len(rules) == 0 {
+				empty("There is no rule yet: errand admin mapping add makes one. Without one, no error starts a run.")
+			}
 			for _, r := range rules {
 				repo, err := tx.GetRepository(ctx, r.RepositoryID)
 				if err != nil {
@@ -300,6 +245,25 @@ func (c adminMappingList) Run(ctx context.Context) error {
 			}
 			return nil
 		})
+	})
+}
+
+type adminMappingRemove struct {
+	Number int32 `arg:"" name:"number" help:"The rule's number, as mapping list shows it."`
+	orgFlags
+}
+
+func (c adminMappingRemove) Run(ctx context.Context) error {
+	return c.within(ctx, func(db *database, org errand.ID) error {
+		d, err := setUpOnly(db, nil)
+		if err != nil {
+			return err
+		}
+		err = d.RemoveMapping(ctx, org, c.Number)
+		if errand.CodeOf(err) == errand.CodeNotFound {
+			return errand.Invalid("number", "there is no rule %d: `errand admin mapping list` shows their numbers", c.Number)
+		}
+		return err
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -68,14 +69,34 @@ func sentence(err error) string {
 		switch {
 		case ours.Field != "":
 			s = ours.Field + ": " + ours.Message
-		case ours.Message != "" && ours.Cause == nil:
+		case ours.Message != "":
 			s = ours.Message
+			if ours.Cause != nil { // what is private to a server's callers is not to its operator
+				s = withCause(s, sentence(ours.Cause))
+			}
 		}
 		if ours.Hint != "" {
 			s += ": " + ours.Hint
 		}
 	}
 	return s
+}
+
+// withCause adds the cause to a message, and says what stands in both of them once.
+func withCause(message, cause string) string {
+	if strings.Contains(message, cause) {
+		return message
+	}
+	for rest := message; ; {
+		_, tail, more := strings.Cut(rest, ": ")
+		if !more {
+			return message + ": " + cause
+		}
+		if strings.HasSuffix(cause, tail) {
+			return strings.TrimSuffix(message, tail) + cause
+		}
+		rest = tail
+	}
 }
 
 func flatten(err error) []error {
