@@ -209,43 +209,6 @@ func TestD12_AnIssueHasAtMostOneOpenRun(t *testing.T) {
 	}
 }
 
-func TestTheDailyCapHoldsWhenReplicasRace(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
-	w.cap(3)
-	replicas := []*store.Store{w.Store, w.Open(t, 8)}
-	var wg, ready sync.WaitGroup
-	results := make([]error, 16)
-	begun := make(chan struct{})
-	ready.Add(len(results))
-	for i := range results {
-		n := w.issue()
-		wg.Go(func() {
-			results[i] = replicas[i%2].InTx(context.Background(), w.org, func(tx *store.Tx) error {
-				ready.Done()
-				<-begun // all are in their transaction, and none has counted
-				_, err := w.runs.Create(context.Background(), tx, n)
-				return err
-			})
-		})
-	}
-	ready.Wait()
-	close(begun)
-	wg.Wait()
-	made := 0
-	for _, err := range results {
-		switch {
-		case err == nil:
-			made++
-		case !errors.Is(err, runs.ErrDailyCap):
-			t.Errorf("%v", err)
-		}
-	}
-	if got := w.count("select count(*) from runs"); made != 3 || got != 3 {
-		t.Errorf("%d were made and %d are there, the cap is 3", made, got)
-	}
-}
-
 func TestTheDayIsUTCAndCountsWhatFailed(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
