@@ -108,7 +108,7 @@ func none(held []*store.Mapping, why []errand.Evidence, all int, frames []errand
 		c.remedy = "Add a mapping with a module prefix, or one for the whole project."
 	default:
 		c.detail = "No mapping applies to any frame, the nearest of which is " + frameName(frames[0]) + "."
-		c.remedy = "Add a mapping whose stack root is the beginning of that path."
+		c.remedy = "Add a mapping whose stack root is the beginning of its path."
 	}
 	return c
 }
@@ -244,7 +244,11 @@ func applicationFrames(e *errand.Event) (all int, frames []errand.Frame) {
 	return len(x.Frames), frames[:min(len(frames), maxFramesAsked)]
 }
 
+// frameName names a frame by all that a stack root may be the beginning of.
 func frameName(f errand.Frame) string {
+	if f.Filename != "" && f.AbsPath != "" && f.AbsPath != f.Filename {
+		return f.Filename + " (" + f.AbsPath + ")"
+	}
 	for _, s := range []string{f.Filename, f.AbsPath, f.Module, f.Function} {
 		if s != "" {
 			return s

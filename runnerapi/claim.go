@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/errand-dev/errand"
 	"github.com/errand-dev/errand/journal"
@@ -37,7 +36,6 @@ func (a *API) claim(ctx context.Context, token runtoken.Token, req wire.ClaimReq
 	if err := validClaim(req); err != nil {
 		return out, err
 	}
-	now := a.clock()
 	err := a.inRun(ctx, token, func(tx *store.Tx, run *store.Run) error {
 		said, err := earlierClaims(ctx, tx, run.ID)
 		if err != nil {
@@ -54,13 +52,12 @@ func (a *API) claim(ctx context.Context, token runtoken.Token, req wire.ClaimReq
 		if run.State != errand.Running || req.Seq != len(said)+1 {
 			return errand.Conflict("claim %d is not the next one: the run is in %s and has made %d", req.Seq, run.State, len(said))
 		}
-		if out, err = a.decide(ctx, tx, run, req, now); err != nil {
+		if out, err = a.decide(ctx, tx, run, req, verdict); err != nil {
 			return err
 		}
-		verdict.Decision, verdict.BlockedBy = out.Decision, out.BlockedBy
 		a.log.LogAttrs(ctx, slog.LevelInfo, "claim decided",
 			append(ids(run), slog.Int("seq", req.Seq), slog.String("verdict", req.Verdict), slog.String("decision", out.Decision))...)
-		return note(ctx, tx, run.ID, journal.KindClaimVerdict, verdict, now)
+		return nil
 	})
 	if err != nil {
 		return wire.ClaimResponse{}, err
@@ -78,8 +75,9 @@ func validClaim(req wire.ClaimRequest) error {
 	return nil
 }
 
-// decide moves the run through checking to where the verdict leads.
-func (a *API) decide(ctx context.Context, tx *store.Tx, run *store.Run, req wire.ClaimRequest, now time.Time) (wire.ClaimResponse, error) {
+// decide moves the run through checking to where the verdict leads. The verdict is noted between the two moves, where it fell:
+// the journal's order is the order of things.
+func (a *API) decide(ctx context.Context, tx *store.Tx, run *store.Run, req wire.ClaimRequest, verdict journal.ClaimVerdict) (wire.ClaimResponse, error) {
 	fire := func(m runs.Move, set func(*runs.Changes)) error {
 		m.Actor = actor
 		_, err := a.runs.Fire(ctx, tx, run.ID, m, set)
@@ -89,14 +87,22 @@ func (a *API) decide(ctx context.Context, tx *store.Tx, run *store.Run, req wire
 	if err != nil {
 		return wire.ClaimResponse{}, err
 	}
+	now := a.clock()
+	answer := func(decision string, blockedBy errand.ID, m runs.Move, set func(*runs.Changes)) (wire.ClaimResponse, error) {
+		verdict.Decision, verdict.BlockedBy = decision, blockedBy
+		if err := note(ctx, tx, run.ID, journal.KindClaimVerdict, verdict, now); err != nil {
+			return wire.ClaimResponse{}, err
+		}
+		return wire.ClaimResponse{Decision: decision, BlockedBy: blockedBy}, fire(m, set)
+	}
 	if req.Verdict == rejected {
 		if req.Seq == 1 && !req.Final {
 			corrections := run.Corrections + 1
-			return wire.ClaimResponse{Decision: decisionCorrect},
-				fire(runs.Move{Trigger: errand.TriggerCorrection, To: errand.Running, Granted: granted(run)}, func(c *runs.Changes) { c.Corrections = &corrections })
+			return answer(decisionCorrect, "",
+				runs.Move{Trigger: errand.TriggerCorrection, To: errand.Running, Granted: granted(run)}, func(c *runs.Changes) { c.Corrections = &corrections })
 		}
-		return wire.ClaimResponse{Decision: decisionRejected},
-			fire(runs.Move{Trigger: errand.TriggerClaimRejected, To: errand.Rejected, Reason: errand.ReasonClaimRejected, Detail: codes(req.Findings)}, nil)
+		return answer(decisionRejected, "",
+			runs.Move{Trigger: errand.TriggerClaimRejected, To: errand.Rejected, Reason: errand.ReasonClaimRejected, Detail: codes(req.Findings)}, nil)
 	}
 	// Two runs that check the same path at the same moment come here one after the other.
 	if err := tx.Lock(ctx, "paths", run.RepositoryID); err != nil {
@@ -110,11 +116,11 @@ func (a *API) decide(ctx context.Context, tx *store.Tx, run *store.Run, req wire
 		return wire.ClaimResponse{}, err
 	}
 	if len(open) > 0 {
-		return wire.ClaimResponse{Decision: decisionBlocked, BlockedBy: open[0]},
-			fire(runs.Move{Trigger: errand.TriggerPathBlocked, To: errand.Rejected, Reason: errand.ReasonBlockedBy, Detail: "The run " + string(open[0]) + " holds a path of it."}, nil)
+		return answer(decisionBlocked, open[0],
+			runs.Move{Trigger: errand.TriggerPathBlocked, To: errand.Rejected, Reason: errand.ReasonBlockedBy, Detail: "The run " + string(open[0]) + " holds a path of it."}, nil)
 	}
-	return wire.ClaimResponse{Decision: decisionAdmitted},
-		fire(runs.Move{Trigger: errand.TriggerAdmitted, To: errand.Publishing}, func(c *runs.Changes) { c.Paths = paths })
+	return answer(decisionAdmitted, "",
+		runs.Move{Trigger: errand.TriggerAdmitted, To: errand.Publishing}, func(c *runs.Changes) { c.Paths = paths })
 }
 
 // repeated answers a claim that was made before. The answer to one that let the run go on is dead when the run has ended

@@ -2,6 +2,8 @@ package runnerapi_test
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -97,6 +99,35 @@ func TestAClaimIsRefused(t *testing.T) {
 		}
 	}
 	r.wantState(errand.Running, "")
+}
+
+// The verdict stands in the journal between the move into checking and the move that followed from it, by order and by time.
+func TestTheVerdictStandsInTheJournalWhereItFell(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	r := w.tenant("acme").dispatched()
+	token := r.running()
+	w.post("claim", token, claimOf(1, "rejected", "a.js")).want(t, 200)
+	w.post("claim", token, claimOf(2, "verified", "a.js")).want(t, 200)
+	var order []string
+	w.in(r.org, func(tx *store.Tx) error {
+		rows, err := tx.ConsoleJournal(t.Context(), r.id, 100)
+		slices.Reverse(rows)
+		for i, row := range rows {
+			var said struct{ To, Decision string }
+			if err := json.Unmarshal([]byte(row.Body), &said); err != nil {
+				return err
+			}
+			order = append(order, said.To+said.Decision)
+			if i > 0 && row.At.Before(rows[i-1].At) {
+				t.Errorf("%s is dated before %s", order[i], order[i-1])
+			}
+		}
+		return err
+	})
+	if got, want := strings.Join(order, " "), "queued dispatching dispatched running checking correct running checking admitted publishing"; got != want {
+		t.Errorf("the journal reads %q, want %q", got, want)
+	}
 }
 
 func TestAnAnsweredClaimIsNotAnsweredAgainWhenTheRunHasEndedSince(t *testing.T) {
