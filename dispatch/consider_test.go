@@ -63,35 +63,6 @@ func TestTheSameJobAfterTheRunsEndMakesNoOther(t *testing.T) {
 	}
 }
 
-func TestTwoReplicasCannotPassACap(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
-	w.sql("update organisations set daily_run_cap = 3")
-	replicas := []*Dispatch{w.d, w.replica(w.Open(t, 8))}
-	var jobs []errand.ConsiderIssue
-	for range 12 {
-		jobs = append(jobs, w.delivery())
-	}
-	var wg sync.WaitGroup
-	for i, job := range jobs {
-		wg.Go(func() {
-			if _, err := replicas[i%2].consider(t.Context(), job); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	gates := map[errand.Gate]int{}
-	for _, job := range jobs {
-		for _, d := range w.decisions(job.Issue) {
-			gates[d.Gate]++
-		}
-	}
-	if n := w.count("select count(*) from runs"); n != 3 || gates[errand.GateOK] != 3 || gates[errand.GateDailyCap] != 9 {
-		t.Errorf("%d runs, decisions %v", n, gates)
-	}
-}
-
 func TestObserveModeStartsNothing(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
