@@ -20,6 +20,7 @@ const (
 	CallDispatch     Call = "dispatch"
 	CallCancel       Call = "cancel"
 	CallRead         Call = "read"
+	CallSetUp        Call = "set_up" // making the App, or asking as a person
 )
 
 // Answer is what came back, as Classify wants it.
@@ -168,6 +169,7 @@ var deniedWords = []phrase{
 	{"actions has been disabled", Disabled},
 	{"actions is disabled", Disabled},
 	{"resource not accessible by", NotPermitted},
+	{"is not permitted to create or approve pull requests", NotPermitted},
 	{"must have admin rights", NotPermitted},
 	{"permissions requested are not granted", NotPermitted},
 }

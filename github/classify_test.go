@@ -134,6 +134,9 @@ func TestEveryOutcomeHasAReasonThatPeopleAreTold(t *testing.T) {
 		if r := o.Reason(); o != Accepted && r.Sentence() == "" {
 			t.Errorf("%s: %q has no sentence", o, r)
 		}
+		if (o == Accepted) != (o.Advice() == "") {
+			t.Errorf("%s: people are told %q", o, o.Advice())
+		}
 	}
 	if Outcome("something new").Reason() != errand.ReasonGitHubRefused || Outcome("something new").Retry() {
 		t.Error("an outcome that is not on the list is a refusal")

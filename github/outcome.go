@@ -36,6 +36,7 @@ const (
 	Refused         Outcome = "refused"           // any other 4xx
 	Conflict        Outcome = "conflict"          // 409: the workflow run is over, or is already being cancelled
 	OverGranted     Outcome = "over_granted"      // GitHub's token carries more than was asked for: not used
+	NotConfigured   Outcome = "not_configured"    // this deployment has no GitHub App yet: nothing was sent
 )
 
 // OK tells whether GitHub did what it was asked.
@@ -47,7 +48,7 @@ func (o Outcome) Unclear() bool { return o == NoAnswer }
 // Retry tells whether the same call can succeed later without anybody doing something. When is RetryAfter of the answer.
 func (o Outcome) Retry() bool {
 	switch o {
-	case Moved, RatePrimary, RateSecondary, ClockSkew, BadCredentials, Forbidden, ServerError, Unreachable, NoAnswer:
+	case Moved, RatePrimary, RateSecondary, ClockSkew, BadCredentials, Forbidden, ServerError, Unreachable, NoAnswer, NotConfigured:
 		return true
 	default:
 		return false
@@ -77,6 +78,7 @@ var reasons = map[Outcome]errand.Reason{
 	ServerError:     errand.ReasonNotDispatched,
 	Unreachable:     errand.ReasonNotDispatched,
 	NoAnswer:        errand.ReasonNothingFound,
+	NotConfigured:   errand.ReasonNotDispatched,
 }
 
 // Reason is what the run ends with when the outcome is final: at once for one without Retry, at the deadline otherwise.

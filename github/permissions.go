@@ -105,6 +105,26 @@ func (a *App) Installation(ctx context.Context, id int64) (Installation, error) 
 	return in, nil
 }
 
+// InstallationCheck is what GitHub says about an installation, held against what Errand may hold.
+type InstallationCheck struct {
+	Installation
+	Verdict errand.Verdict // of its permissions; Unknown when GitHub named none
+	Extra   []string       // "contents: read": more than Errand may hold
+	Missing []string
+}
+
+// CheckInstallation asks GitHub what the installation was granted and compares it with exactly Permissions. An installation
+// that cannot be asked about is an error and no verdict.
+func (a *App) CheckInstallation(ctx context.Context, id int64) (InstallationCheck, error) {
+	in, err := a.Installation(ctx, id)
+	if err != nil {
+		return InstallationCheck{}, err
+	}
+	c := InstallationCheck{Installation: in}
+	c.Verdict, c.Extra, c.Missing = CheckPermissions(in.Permissions)
+	return c, nil
+}
+
 // RepoName is a repository's name today; its id is what lasts.
 type RepoName struct{ Owner, Name string }
 
