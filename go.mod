@@ -29,6 +29,7 @@ require (
 )
 
 require (
+	github.com/go-jose/go-jose/v4 v4.1.9 // indirect
 	golang.org/x/sync v0.25.0 // indirect
 )
 

@@ -43,3 +43,25 @@ func BenchmarkToken(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkVerifyTicket(b *testing.B) {
+	k := keys(b, "a")
+	tick := ticket(b, k)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := k.VerifyTicket(tick, start); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkVerifyIDToken(b *testing.B) {
+	id := newAuthority().identity(b)
+	tok := tokenWith(nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := id.Verify(b.Context(), tok, start); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

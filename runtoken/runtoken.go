@@ -10,7 +10,10 @@
 // with errr_ for a run token. The MAC covers every character before it, and each audience has a key of its own, derived
 // from the secret: a ticket can never pass for a token.
 //
-// It imports the root only. Start reading at Keys.
+// Beside them stands the third credential, which is not ours: the ID token by which GitHub says which workflow run a job
+// belongs to (Identity). It is checked here, against the issuer's own keys, and never made.
+//
+// It imports the root and go-jose only. Start reading at Keys; then at Identity.
 package runtoken
 
 import (
