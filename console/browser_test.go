@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"github.com/errand-dev/errand"
 	"github.com/errand-dev/errand/access"
 )
 
@@ -58,10 +59,12 @@ func do(t *testing.T, ctx context.Context, what string, actions ...chromedp.Acti
 func TestInABrowserEveryPageFitsItsWindow(t *testing.T) {
 	path := chromium(t)
 	w := setup(t)
+	w.seedSource(w.a)
+	w.actions.err = &errand.Error{Code: errand.CodeConflict, Message: "the day's 25 runs are used up", Hint: "raise the daily cap, or wait until midnight (UTC)"}
 	for _, view := range []struct {
 		scheme        string
 		width, height int64
-	}{{"light", 1600, 1000}, {"dark", 1600, 1000}, {"light", 360, 780}, {"dark", 360, 780}} {
+	}{{"light", 1600, 1000}, {"dark", 1600, 1000}, {"light", 390, 844}, {"dark", 360, 780}, {"light", 1280, 900}} {
 		t.Run(fmt.Sprintf("%s at %d px", view.scheme, view.width), func(t *testing.T) {
 			ctx := tab(t, path)
 			link, _ := w.link(w.a.org, access.Owner)
@@ -81,11 +84,16 @@ func TestInABrowserEveryPageFitsItsWindow(t *testing.T) {
 				{"run", "/runs/" + string(w.a.opened), ".track"},
 				{"run-failed", "/runs/" + string(w.a.failed), ".track"},
 				{"run-open", "/runs/" + string(w.a.open), ".track"},
+				{"sources", "/sources", "table.cards"},
+				{"source", "/sources/" + string(w.a.source), "dl.facts"},
 				{"not-found", "/runs/none", ".alone"},
 			} {
 				do(t, ctx, page.name, chromedp.Navigate(w.server.URL+page.path), chromedp.WaitVisible(chromedp.CSS(page.waitFor)))
 				check(t, ctx, view.scheme, view.width, page.name)
 			}
+			do(t, ctx, "ask for a run that is refused", chromedp.Navigate(w.server.URL+"/issues/"+string(w.a.crash)),
+				chromedp.Click(chromedp.CSS("button.main")), chromedp.WaitVisible(chromedp.CSS(".banner.bad[role=alert]")))
+			check(t, ctx, view.scheme, view.width, "refused")
 		})
 	}
 }

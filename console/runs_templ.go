@@ -538,7 +538,7 @@ func overviewView(p overviewPage) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = figure("Pull requests", count(p.Sum.PullRequests), "/runs?show=pull-requests", "of runs of the last 24 hours").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = figure("Pull requests", count(p.Sum.PullRequests), "/runs?show=pull-requests", "of the last day's runs").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

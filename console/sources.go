@@ -115,7 +115,7 @@ func kindText(kind string) string {
 // outcomeText says why a delivery came to what it came to.
 func outcomeText(d store.ConsoleDeliveriesRow) string {
 	if d.Reason != "" {
-		return sentence(words(d.Reason))
+		return reasonWords(d.Reason)
 	}
 	if d.Outcome == "accepted" {
 		return ""

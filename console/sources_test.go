@@ -23,6 +23,25 @@ func (s seeder) delivered(x seeded, ago time.Duration, outcome, reason string, i
 		errand.NewID(s.at(ago)), x.org, x.source, s.at(ago), outcome, reason, issue, sum[:])
 }
 
+// seedSource gives an organisation's source counts of two days, a refused request and 63 deliveries.
+func (w *world) seedSource(x seeded) {
+	w.t.Helper()
+	w.db.Super(w.t, func(ctx context.Context, c *pgx.Conn) {
+		s := seeder{w.t, ctx, c, w.now()}
+		hour := w.now().Truncate(time.Hour)
+		s.exec("INSERT INTO source_hours (source_id, hour, org_id, accepted, duplicate, ignored, rejected, refused) VALUES ($1, $2, $3, 1234, 12, 34, 5, 0)", x.source, hour.Add(-40*time.Hour), x.org)
+		s.exec("INSERT INTO source_hours (source_id, hour, org_id, accepted, refused) VALUES ($1, $2, $3, 5, 7)", x.source, hour, x.org)
+		s.exec("INSERT INTO source_health (source_id, org_id, last_received_at, last_accepted_at, last_refused_at, last_refused_reason) VALUES ($1, $2, $3, $3, $4, 'the signature <does> not verify')",
+			x.source, x.org, s.at(5*time.Minute), s.at(90*time.Second))
+		for i := range 60 {
+			s.delivered(x, time.Hour+time.Duration(i)*time.Second, "accepted", "", &x.crash)
+		}
+		s.delivered(x, 30*time.Minute, "rejected", "data.event: is not an object", nil)
+		s.delivered(x, 31*time.Minute, "ignored", "resource_not_used:comment", nil)
+		s.delivered(x, 32*time.Minute, "duplicate", "already_received", &x.crash)
+	})
+}
+
 func TestTheSourcesPageShowsWhatCameAndWhatWasRefused(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -32,29 +51,16 @@ func TestTheSourcesPageShowsWhatCameAndWhatWasRefused(t *testing.T) {
 	wantStatus(t, "before anything came", before, http.StatusOK)
 	wantAll(t, "before anything came", before.body, "Production", "Sentry", w.server.URL+"/hooks/source-"+string(w.a.source), "Nothing received yet", "never")
 
-	w.db.Super(t, func(ctx context.Context, c *pgx.Conn) {
-		s := seeder{t, ctx, c, w.now()}
-		hour := w.now().Truncate(time.Hour)
-		s.exec("INSERT INTO source_hours (source_id, hour, org_id, accepted, duplicate, ignored, rejected, refused) VALUES ($1, $2, $3, 1234, 12, 34, 5, 0)", w.a.source, hour.Add(-40*time.Hour), w.a.org)
-		s.exec("INSERT INTO source_hours (source_id, hour, org_id, accepted, refused) VALUES ($1, $2, $3, 5, 7)", w.a.source, hour, w.a.org)
-		s.exec("INSERT INTO source_health (source_id, org_id, last_received_at, last_accepted_at, last_refused_at, last_refused_reason) VALUES ($1, $2, $3, $3, $4, 'the signature <does> not verify')",
-			w.a.source, w.a.org, s.at(5*time.Minute), s.at(90*time.Second))
-		for i := range 60 {
-			s.delivered(w.a, time.Hour+time.Duration(i)*time.Second, "accepted", "", &w.a.crash)
-		}
-		s.delivered(w.a, 30*time.Minute, "rejected", "data.event: is not an object", nil)
-		s.delivered(w.a, 31*time.Minute, "ignored", "resource_not_used:comment", nil)
-		s.delivered(w.a, 32*time.Minute, "duplicate", "already_received", &w.a.crash)
-	})
+	w.seedSource(w.a)
 	wantAll(t, "the list", b.get(list).body, "1,239", ">12<", ">34<", ">7<", "Signatures fail", "5 min ago", "Last refused")
 	page := b.get(one)
 	wantStatus(t, "one source", page, http.StatusOK)
 	wantAll(t, "one source", page.body, "The signature &lt;does&gt; not verify.", "5 received, 7 with a bad signature",
-		"rejected", "Data.event: is not an object.", "Resource not used:comment.", "Already received.", `href="/issues/`+string(w.a.crash)+`"`)
+		"rejected", "data.event: is not an object", "resource not used: comment", "already received", `href="/issues/`+string(w.a.crash)+`"`)
 	if rows := strings.Count(page.body, `data-label="Outcome"`); rows != 50 {
 		t.Errorf("%d deliveries are shown, want the newest 50", rows)
 	}
-	if strings.Index(page.body, "Data.event") > strings.Index(page.body, "Already received") {
+	if strings.Index(page.body, "data.event") > strings.Index(page.body, "already received") {
 		t.Error("an older delivery stands above a newer one")
 	}
 	if strings.Contains(w.as(w.b.org, access.Owner).get(list).body, "1,239") {

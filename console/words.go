@@ -105,6 +105,8 @@ var gateWords = map[errand.Gate]string{
 	errand.GateRepoGone:              "the repository is gone",
 	errand.GateInstallationGone:      "the GitHub App is not installed",
 	errand.GateInstallationSuspended: "the installation is suspended",
+	errand.GateRepoBlocked:           "GitHub blocked the repository",
+	errand.GatePermissions:           "the App's permissions are not as they must be",
 	errand.GateNotCounted:            "what the caps need is not known",
 	errand.GateAlreadyFixed:          "fixed since",
 	errand.GateDeclined:              "a person declined the last fix",
@@ -268,7 +270,23 @@ func deliveryLabel(outcome string) label {
 }
 
 func deliveryText(d store.ListDeliveriesOfIssueRow) string {
-	return strings.TrimSpace(words(d.Resource + " " + d.Action + " " + d.Reason))
+	text := strings.TrimSpace(words(d.Resource + " " + d.Action))
+	if d.Reason != "" {
+		text += " · " + reasonWords(d.Reason)
+	}
+	return text
+}
+
+// reasonWords makes a delivery's reason readable: a word of the receiver's with a name after it ("action_not_used:assigned"), or
+// a sentence about a place in the payload, which stays as it is.
+func reasonWords(reason string) string {
+	if word, name, ok := strings.Cut(reason, ":"); ok && !strings.HasPrefix(name, " ") {
+		return words(word) + ": " + name
+	}
+	if strings.Contains(reason, " ") {
+		return reason
+	}
+	return words(reason)
 }
 
 func took(p runPage) string {

@@ -59,7 +59,7 @@ func TestEveryGateAndStateHasWords(t *testing.T) {
 	for _, g := range []errand.Gate{
 		errand.GateOK, errand.GateObserve, errand.GateOrgPaused, errand.GateRepoPaused, errand.GateLevelExcluded, errand.GateStale, errand.GateNoMapping,
 		errand.GateAmbiguous, errand.GateMappingUnknown, errand.GateNoStack, errand.GateRepoUnknown, errand.GateRepoArchived, errand.GateRepoGone,
-		errand.GateInstallationGone, errand.GateInstallationSuspended, errand.GateNotCounted, errand.GateAlreadyFixed, errand.GateDeclined,
+		errand.GateInstallationGone, errand.GateInstallationSuspended, errand.GateRepoBlocked, errand.GatePermissions, errand.GateNotCounted, errand.GateAlreadyFixed, errand.GateDeclined,
 		errand.GateSameProblem, errand.GateBreaker, errand.GateOpenFixCap, errand.GateUnpriced, errand.GateBudget, errand.GateEnvironmentExcluded, errand.GateTooFew, errand.GateRunOpen, errand.GatePROpen, errand.GateCooldown,
 		errand.GateDailyCap, errand.GateIssueNotAnError, errand.GateOutOfOrder,
 	} {
