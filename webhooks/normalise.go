@@ -62,7 +62,7 @@ func (w *Webhooks) normalise(p *parsed, now time.Time) {
 	e.Removed = append(e.Removed, removed...)
 	eachEventText(e, cutText)
 	e.SeenAt = notAfter(e.SeenAt, now)
-	e.Provenance = provenance(e)
+	e.Provenance = provenance(e, i)
 	e.Primary = Primary(e.Exceptions)
 	fit(e)
 }
@@ -117,18 +117,29 @@ func eachEventText(e *errand.Event, do func(s *string, limit int)) {
 	}
 }
 
-// provenance says of each field that is there who could have written it. Whatever an SDK sends can be chosen by whoever
-// triggers the error, and in a browser by anybody who knows the public key; the tracker makes ids and times.
-func provenance(e *errand.Event) map[string]errand.Origin {
+// provenance says of each field that is there who could have written it; the fields of the issue that a run is told are
+// among them. Whatever an SDK sends can be chosen by whoever triggers the error, and in a browser by anybody who knows the
+// public key; the tracker makes ids, times, the project and what is counted. What nobody is said to have written counts as an
+// outsider's.
+func provenance(e *errand.Event, i *errand.Issue) map[string]errand.Origin {
 	p := map[string]errand.Origin{"provider_id": errand.FromTracker, "seen_at": errand.FromTracker}
-	for field, there := range map[string]bool{
-		"release": e.Release != "", "commit": e.Commit != "", "environment": e.Environment != "", "transaction": e.Transaction != "",
-		"message": e.Message != "", "tags": len(e.Tags) > 0, "exceptions": len(e.Exceptions) > 0,
-	} {
+	note := func(there bool, field string, from errand.Origin) {
 		if there {
-			p[field] = errand.FromOutsider
+			p[field] = from
 		}
 	}
+	note(e.Release != "", "release", errand.FromOutsider)
+	note(e.Commit != "", "commit", errand.FromOutsider)
+	note(e.Environment != "", "environment", errand.FromOutsider)
+	note(e.Transaction != "", "transaction", errand.FromOutsider)
+	note(e.Message != "", "message", errand.FromOutsider)
+	note(len(e.Tags) > 0, "tags", errand.FromOutsider)
+	note(len(e.Exceptions) > 0, "exceptions", errand.FromOutsider)
+	note(true, "title", errand.FromOutsider)
+	note(i.Culprit != "", "culprit", errand.FromOutsider)
+	note(i.Level != "", "level", errand.FromOutsider)
+	note(i.Platform != "", "platform", errand.FromOutsider)
+	note(i.Project != "", "project", errand.FromTracker)
 	return p
 }
 
