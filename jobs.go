@@ -28,6 +28,8 @@ func (DispatchRun) Kind() string { return "dispatch_run" }
 type ReconcileRun struct {
 	Org ID `json:"org"`
 	Run ID `json:"run"`
+	// Told: GitHub said that the workflow run is over, so it is asked although the runner has been heard of lately.
+	Told bool `json:"told,omitempty"`
 }
 
 // Kind names the job.
@@ -41,6 +43,15 @@ type CancelWorkflow struct {
 
 // Kind names the job.
 func (CancelWorkflow) Kind() string { return "cancel_workflow" }
+
+// RefreshInstallation asks GitHub what an installation was granted and which repositories it reaches.
+type RefreshInstallation struct {
+	Org          ID    `json:"org"`
+	Installation int64 `json:"installation"`
+}
+
+// Kind names the job.
+func (RefreshInstallation) Kind() string { return "refresh_installation" }
 
 // Sweep is the periodic job that finds runs past their deadline, makes tomorrow's partitions and drops old ones.
 type Sweep struct{}

@@ -72,6 +72,8 @@ const (
 	ReasonRepositoryArchive Reason = "repository_archived"
 	ReasonBlockedLegal      Reason = "repository_blocked"
 	ReasonNotPermitted      Reason = "not_permitted"
+	ReasonOverGranted       Reason = "over_granted"
+	ReasonUninstalled       Reason = "app_uninstalled"
 	ReasonSuspended         Reason = "installation_suspended"
 	ReasonGitHubRefused     Reason = "github_refused"
 	ReasonNothingFound      Reason = "dispatch_not_found"
@@ -79,6 +81,7 @@ const (
 	ReasonStartupFailure    Reason = "startup_failure"
 	ReasonWorkflowFailed    Reason = "workflow_failed"
 	ReasonWorkflowCancelled Reason = "workflow_cancelled"
+	ReasonWorkflowDeleted   Reason = "workflow_run_deleted"
 	ReasonSilent            Reason = "runner_silent"
 	ReasonDeadline          Reason = "deadline"
 	ReasonTicketReused      Reason = "ticket_reused"
@@ -108,6 +111,8 @@ var reasonSentences = map[Reason]string{
 	ReasonRepositoryArchive: "The repository is archived, so no workflow can run in it.",
 	ReasonBlockedLegal:      "GitHub has blocked access to the repository for legal reasons.",
 	ReasonNotPermitted:      "GitHub says the App may not start workflows there. Check that the installation grants Actions: write.",
+	ReasonOverGranted:       "The GitHub App's installation grants more than Actions: write and Metadata: read, so Errand does not use it. Take the rest from the App.",
+	ReasonUninstalled:       "The GitHub App is not installed there any more. Install it again, and connect it.",
 	ReasonSuspended:         "The GitHub App's installation is suspended. Its owner can resume it in GitHub's settings.",
 	ReasonGitHubRefused:     "GitHub refused to start the workflow. Its own words are in the run's history.",
 	ReasonNothingFound:      "GitHub did not say whether the workflow started, and no workflow run with this run's mark appeared.",
@@ -115,6 +120,7 @@ var reasonSentences = map[Reason]string{
 	ReasonStartupFailure:    "GitHub could not start the workflow (startup failure). Look at the workflow run's page.",
 	ReasonWorkflowFailed:    "The workflow failed before the runner reported an end. Look at the workflow run's page.",
 	ReasonWorkflowCancelled: "The workflow was cancelled on GitHub.",
+	ReasonWorkflowDeleted:   "Somebody deleted the workflow run on GitHub.",
 	ReasonSilent:            "The runner fell silent, and GitHub says the workflow is over.",
 	ReasonDeadline:          "The run passed its time limit.",
 	ReasonTicketReused:      "The one-time ticket was used a second time. Start a new run from Errand; a re-run on GitHub's page cannot work.",
@@ -189,6 +195,8 @@ const (
 	GateRepoGone              Gate = "repository_gone"        // deleted, or out of the installation's reach
 	GateInstallationGone      Gate = "installation_gone"      // the GitHub App was uninstalled, or never bound
 	GateInstallationSuspended Gate = "installation_suspended" // its owner suspended it
+	GateRepoBlocked           Gate = "repository_blocked"     // GitHub blocked it for legal reasons
+	GatePermissions           Gate = "app_permissions"        // the installation grants other than what Errand may hold
 	GateNotCounted            Gate = "not_counted"            // what the caps need is not known: nothing is started
 	GateRunOpen               Gate = "run_open"               // a run of this issue is under way
 	GatePROpen                Gate = "pull_request_open"      // its pull request has not been decided

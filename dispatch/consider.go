@@ -134,7 +134,7 @@ func (d *Dispatch) decide(ctx context.Context, tx *store.Tx, org store.Organisat
 func (d *Dispatch) load(ctx context.Context, tx *store.Tx, org store.Organisation, r request) (Input, errand.ID, error) {
 	in := Input{
 		Now: d.clock(), Org: org, Newest: true, Forced: r.person != "",
-		Repositories: map[errand.ID]store.Repository{}, Installations: map[int64]store.Installation{}, Counts: map[errand.ID]Counts{},
+		Repositories: map[errand.ID]store.Repository{}, Installations: map[int64]store.Installation{}, Counts: map[errand.ID]Counts{}, AllowExtraPermissions: d.allowExtra,
 	}
 	var event errand.ID
 	var err error

@@ -191,8 +191,14 @@ func TestConnectFollowsGitHub(t *testing.T) {
 	}
 	w.github.repositories, w.github.installation.Suspended = nil, true
 	repos, err = w.d.Connect(t.Context(), w.org, 1)
-	if err != nil || len(repos) != 0 || w.count("select count(*) from repositories where gone_at is not null") != 1 ||
+	if err != nil || len(repos) != 0 || w.count("select count(*) from repositories where gone_at is not null") != 0 ||
 		w.count("select count(*) from installations where suspended_at is not null") != 1 {
+		t.Errorf("suspended, and so not listed: %+v, %v", repos, err)
+	}
+	w.github.installation.Suspended = false
+	repos, err = w.d.Connect(t.Context(), w.org, 1)
+	if err != nil || len(repos) != 0 || w.count("select count(*) from repositories where gone_at is not null") != 1 ||
+		w.count("select count(*) from installations where suspended_at is not null") != 0 {
 		t.Errorf("out of reach: %+v, %v", repos, err)
 	}
 	if _, err := w.d.Connect(t.Context(), w.Org(t, "other"), 1); errand.CodeOf(err) != errand.CodeConflict {

@@ -25,8 +25,10 @@ type Input struct {
 	Rules         []store.Mapping
 	Repositories  map[errand.ID]store.Repository
 	Installations map[int64]store.Installation
-	Open          *store.Run  // of this issue
-	Ended         []store.Run // of this issue, newest end first
+	// AllowExtraPermissions: the operator allows installations that grant more than Errand may hold.
+	AllowExtraPermissions bool
+	Open                  *store.Run  // of this issue
+	Ended                 []store.Run // of this issue, newest end first
 	// Counts is what was counted under the lock, by the repository that it was counted for. Without a row for the chosen one
 	// nothing is known about its caps, and nothing runs.
 	Counts map[errand.ID]Counts

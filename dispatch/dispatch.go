@@ -31,10 +31,11 @@ type Workflows interface {
 	ServerTime() time.Time
 }
 
-// Installations is what Connect asks of GitHub.
+// Installations is what dispatch asks of GitHub about installations and what they reach.
 type Installations interface {
-	Installation(ctx context.Context, id int64) (github.Installation, error)
+	CheckInstallation(ctx context.Context, id int64) (github.InstallationCheck, error)
 	Repositories(ctx context.Context, installationID int64) ([]github.Repo, error)
+	Repository(ctx context.Context, installationID, repositoryID int64) (github.Repo, error)
 }
 
 // GitHub is both.
@@ -61,6 +62,10 @@ type Config struct {
 	SearchFor time.Duration
 	// KeepDeliveries is how long the log of deliveries is kept; 0 = 30 days.
 	KeepDeliveries time.Duration
+	// WebhookSecret is asked for at each delivery of GitHub's; nil, or an empty secret: none is taken.
+	WebhookSecret func(context.Context) ([]byte, error)
+	// AllowExtraPermissions: dispatch although an installation grants more than Errand may hold. The operator says so.
+	AllowExtraPermissions bool
 }
 
 // Dispatch is the feature. It is safe for concurrent use; everything that must not be forgotten is in the store.
@@ -74,6 +79,9 @@ type Dispatch struct {
 	searchFor time.Duration
 	keep      time.Duration
 	count     counters
+
+	webhookSecret func(context.Context) ([]byte, error)
+	allowExtra    bool
 }
 
 // New returns Invalid for a negative duration.
@@ -84,6 +92,7 @@ func New(cfg Config) (*Dispatch, error) {
 	d := &Dispatch{
 		store: cfg.Store, runs: cfg.Runs, github: cfg.GitHub, tickets: cfg.Tickets, clock: cfg.Clock, log: cfg.Logger,
 		searchFor: cfg.SearchFor, keep: cfg.KeepDeliveries, count: newCounters(),
+		webhookSecret: cfg.WebhookSecret, allowExtra: cfg.AllowExtraPermissions,
 	}
 	if d.clock == nil {
 		d.clock = time.Now
@@ -98,7 +107,7 @@ func New(cfg Config) (*Dispatch, error) {
 		d.keep = 30 * 24 * time.Hour
 	}
 	if cfg.Metrics != nil {
-		for _, c := range []prometheus.Collector{d.count.decisions, d.count.dispatches, d.count.ended} {
+		for _, c := range []prometheus.Collector{d.count.decisions, d.count.dispatches, d.count.ended, d.count.hooks} {
 			if err := cfg.Metrics.Register(c); err != nil {
 				return nil, errand.Errorf(errand.CodeInternal, err, "metrics of dispatch")
 			}
@@ -111,6 +120,7 @@ type counters struct {
 	decisions  *prometheus.CounterVec
 	dispatches *prometheus.CounterVec
 	ended      *prometheus.CounterVec
+	hooks      *prometheus.CounterVec
 }
 
 func newCounters() counters {
@@ -124,6 +134,9 @@ func newCounters() counters {
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "errand_runs_ended_by_dispatch_total", Help: "Runs that ended otherwise than by their runner's report, by state and reason.",
 		}, []string{"state", "reason"}),
+		hooks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "errand_github_webhooks_total", Help: "Webhooks of GitHub, by event and what became of them.",
+		}, []string{"event", "outcome"}),
 	}
 }
 
@@ -133,6 +146,7 @@ func (d *Dispatch) AddWorkers(w *river.Workers) {
 	river.AddWorker(w, worker[errand.DispatchRun](d.dispatchRun))
 	river.AddWorker(w, worker[errand.ReconcileRun](d.reconcileRun))
 	river.AddWorker(w, worker[errand.CancelWorkflow](d.cancelWorkflow))
+	river.AddWorker(w, worker[errand.RefreshInstallation](d.refreshInstallation))
 	river.AddWorker(w, worker[errand.Sweep](d.sweep))
 }
 

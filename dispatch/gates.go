@@ -122,11 +122,32 @@ func repositoryHolds(in Input, repo store.Repository, known bool) *held {
 		return cannot(errand.GateInstallationGone, "The GitHub App was uninstalled.", "Install it again.", "installation deleted "+stamp(*at.DeletedAt))
 	case at.SuspendedAt != nil:
 		return cannot(errand.GateInstallationSuspended, "The GitHub App's installation is suspended.", "Its owner can resume it in GitHub's settings.", "suspended "+stamp(*at.SuspendedAt))
+	case repo.BlockedAt != nil:
+		return cannot(errand.GateRepoBlocked, "GitHub has blocked the repository for legal reasons.", "Its owner has GitHub's message about it.", "blocked since "+stamp(*repo.BlockedAt))
+	case at.Permissions == errand.Fail.String() && (len(at.PermissionsMissing) > 0 || !in.AllowExtraPermissions):
+		return permissionsHold(at)
 	case repo.Mode != "active" && repo.Mode != "observe":
 		return cannot(errand.GateRepoPaused, "Somebody paused the repository.", "Resume it: errand admin mode active --repository "+name+".", "mode: "+repo.Mode)
 	default:
 		return nil
 	}
+}
+
+// permissionsHold: what is not known to be granted is asked before the dispatch; what is known to be wrong starts nothing.
+func permissionsHold(at store.Installation) *held {
+	seen := fmt.Sprintf("more: %s; missing: %s", orNone(at.PermissionsExtra), orNone(at.PermissionsMissing))
+	remedy := "Accept the App's permissions on the installation's page: Actions: write and Metadata: read."
+	if len(at.PermissionsMissing) == 0 {
+		remedy = "Take the other permissions from the App, and accept the change on the installation's page."
+	}
+	return skip(errand.GatePermissions, "The GitHub App's installation grants other than Actions: write and Metadata: read.", remedy, "installation of "+at.Account, seen)
+}
+
+func orNone(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, ", ")
 }
 
 func runOpen(in Input) *held {

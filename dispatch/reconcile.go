@@ -15,16 +15,16 @@ import (
 // sweepAtMost bounds one sweep; what is left is the oldest of the next one.
 const sweepAtMost = 500
 
-// sweep finds the runs whose deadline has passed and the waits that are due, and has each looked into; it also makes the coming days' partitions of
-// the delivery log and drops old ones.
+// sweep finds the runs whose deadline has passed, the waits and the installations that are due, and has each looked into;
+// it also makes the coming days' partitions of the delivery log and drops old ones.
 func (d *Dispatch) sweep(ctx context.Context, _ errand.Sweep) (again time.Duration, err error) {
 	now := d.clock()
-	problems := []error{d.store.MaintainDeliveries(ctx, now, d.keep)}
+	problems := []error{d.store.MaintainDeliveries(ctx, now, d.keep), d.store.DropGitHubDeliveries(ctx, now.Add(-d.keep))}
 	due, err := d.store.DueRuns(ctx, now, sweepAtMost)
 	problems = append(problems, err)
 	for _, r := range due { // one organisation's trouble is not another's
 		problems = append(problems, d.store.InTx(ctx, r.Org, func(tx *store.Tx) error {
-			return tx.Enqueue(ctx, errand.ReconcileRun(r), store.Once())
+			return tx.Enqueue(ctx, errand.ReconcileRun{Org: r.Org, Run: r.Run}, store.Once())
 		}))
 	}
 	waits, err := d.store.DueWaits(ctx, now, sweepAtMost)
@@ -32,6 +32,13 @@ func (d *Dispatch) sweep(ctx context.Context, _ errand.Sweep) (again time.Durati
 	for _, w := range waits {
 		problems = append(problems, d.store.InTx(ctx, w.Org, func(tx *store.Tx) error {
 			return tx.Enqueue(ctx, errand.ConsiderIssue{Org: w.Org, Issue: w.Issue}, store.Once())
+		}))
+	}
+	installations, err := d.store.DueInstallations(ctx, now, sweepAtMost)
+	problems = append(problems, err)
+	for _, in := range installations {
+		problems = append(problems, d.store.InTx(ctx, in.Org, func(tx *store.Tx) error {
+			return tx.Enqueue(ctx, errand.RefreshInstallation(in), store.Once())
 		}))
 	}
 	return 0, errors.Join(problems...)
@@ -52,11 +59,15 @@ func (d *Dispatch) reconcileRun(ctx context.Context, args errand.ReconcileRun) (
 		}
 		return 0, d.fire(ctx, j, runs.Move{Trigger: errand.TriggerDeadline, To: errand.Failed, Reason: errand.ReasonNotDispatched})
 	case errand.Dispatching:
-		return d.search(ctx, j)
+		again, err = d.search(ctx, j)
+		if args.Told && err == nil {
+			again = min(max(again, time.Millisecond), askAgain) // once it is known to have been accepted, its end is looked at
+		}
+		return again, err
 	case errand.Dispatched:
 		return 0, d.watchDispatched(ctx, j)
 	case errand.Running, errand.Checking, errand.Publishing:
-		return 0, d.watchRunning(ctx, j)
+		return 0, d.watchRunning(ctx, j, args.Told)
 	default:
 		return 0, nil // it ended
 	}
@@ -82,8 +93,8 @@ func (d *Dispatch) watchDispatched(ctx context.Context, j job) error {
 	}
 }
 
-// watchRunning: a runner has the errand. While it reports, nobody is asked.
-func (d *Dispatch) watchRunning(ctx context.Context, j job) error {
+// watchRunning: a runner has the errand. While it reports nobody is asked, unless GitHub told that its workflow is over.
+func (d *Dispatch) watchRunning(ctx context.Context, j job, told bool) error {
 	started := j.run.UpdatedAt
 	if j.run.StartedAt != nil {
 		started = *j.run.StartedAt
@@ -93,7 +104,7 @@ func (d *Dispatch) watchRunning(ctx context.Context, j job) error {
 		heard = *j.run.HeartbeatAt
 	}
 	now := d.clock()
-	if now.Before(last) && now.Before(heard.Add(runs.Lease)) {
+	if !told && now.Before(last) && now.Before(heard.Add(runs.Lease)) {
 		return d.lookAgain(ctx, j, earlier(last, heard.Add(runs.Lease)))
 	}
 	w, known := d.lookUp(ctx, &j)
@@ -110,21 +121,49 @@ func (d *Dispatch) watchRunning(ctx context.Context, j job) error {
 	}
 }
 
-// lookUp asks GitHub for the run's workflow run. known is false for every answer that does not say how it stands: not
-// found, refused, no answer, or a mark that several carry.
+// deletedRun is the conclusion that we give a workflow run which GitHub had and has no more.
+const deletedRun = "deleted"
+
+// lookUp asks GitHub for the run's workflow run. known is false for every answer that does not say how it stands: refused, no
+// answer, a mark that several carry, or absent from a repository that is not there itself.
 func (d *Dispatch) lookUp(ctx context.Context, j *job) (w github.WorkflowRun, known bool) {
 	id, err := d.workflowRun(ctx, j)
-	if err == nil && id != 0 {
-		err = d.ask(ctx, j, func(t github.Target) error {
-			w, err = d.github.Run(ctx, t, id)
-			return err
-		})
-	}
-	if err != nil {
-		d.log.WarnContext(ctx, "what became of a workflow run is not known", "org", j.org, "run", j.run.ID, "workflow_run", id, "error", err)
+	if err != nil || id == 0 {
+		d.notKnown(ctx, j, id, err)
 		return github.WorkflowRun{}, false
 	}
-	return w, id != 0
+	read := func(t github.Target) error {
+		w, err = d.github.Run(ctx, t, id)
+		return err
+	}
+	err = d.ask(ctx, j, read)
+	var e *github.Error
+	if errors.As(err, &e) && e.Outcome == github.NotFound && d.repositoryThere(ctx, j) {
+		if err = d.ask(ctx, j, read); errors.As(err, &e) && e.Outcome == github.NotFound {
+			return github.WorkflowRun{ID: id, Status: "completed", Conclusion: deletedRun}, true
+		}
+	}
+	if err != nil {
+		d.notKnown(ctx, j, id, err)
+		return github.WorkflowRun{}, false
+	}
+	return w, true
+}
+
+// repositoryThere asks for the run's repository by its numeric id, and aims at its name of today.
+func (d *Dispatch) repositoryThere(ctx context.Context, j *job) bool {
+	repo, err := d.github.Repository(ctx, j.repo.InstallationID, j.repo.GitHubID)
+	if err != nil {
+		return false
+	}
+	if name := repo.FullName(); name.Owner != j.target.Owner || name.Name != j.target.Name {
+		return d.moved(ctx, j, &name)
+	}
+	return true
+}
+
+func (d *Dispatch) notKnown(ctx context.Context, j *job, id int64, err error) {
+	d.log.WarnContext(ctx, "what became of a workflow run is not known", "org", j.org, "run", j.run.ID, "workflow_run", id, "error", err)
 }
 
 // workflowRun gives GitHub's id of the run; 0 = not known. Where GitHub did not say it (a 204) the marker is searched, and
@@ -154,6 +193,8 @@ func endOf(w github.WorkflowRun, otherwise errand.Reason) runs.Move {
 	switch {
 	case w.Conclusion == "cancelled":
 		m.To, m.Reason = errand.Cancelled, errand.ReasonWorkflowCancelled
+	case w.Conclusion == deletedRun:
+		m.Reason, m.Detail = errand.ReasonWorkflowDeleted, "GitHub has the repository, and the workflow run no more"
 	case w.Conclusion == "startup_failure":
 		m.Reason = errand.ReasonStartupFailure
 	case w.Jobs != nil && *w.Jobs == 0:

@@ -5,99 +5,10 @@ import (
 	"context"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/errand-dev/errand"
-	"github.com/errand-dev/errand/github"
 	"github.com/errand-dev/errand/store"
 )
-
-// Connect binds a GitHub installation to the organisation and brings the repositories that it reaches up to date, by their
-// numeric ids: new ones are added, renamed ones renamed, those out of reach marked as gone. It gives those within reach.
-// It returns Conflict for an installation that belongs to another organisation. That the caller may bind it is for the
-// caller to know: an operator may, a visitor must have proven it to GitHub.
-func (d *Dispatch) Connect(ctx context.Context, org errand.ID, installation int64) ([]store.Repository, error) {
-	in, err := d.github.Installation(ctx, installation)
-	if err != nil {
-		return nil, errand.Errorf(errand.CodeUnavailable, err, "the installation %d could not be looked up at GitHub: %s", installation, said(err))
-	}
-	reached, err := d.github.Repositories(ctx, installation)
-	if err != nil {
-		return nil, errand.Errorf(errand.CodeUnavailable, err, "the repositories of the installation %d could not be listed: %s", installation, said(err))
-	}
-	owner, err := d.store.LookupInstallation(ctx, installation)
-	switch {
-	case errand.CodeOf(err) == errand.CodeNotFound:
-	case err != nil:
-		return nil, err
-	case owner != org:
-		return nil, errand.Conflict("the installation %d is bound to another organisation", installation)
-	}
-	var within []store.Repository
-	err = d.store.InTx(ctx, org, func(tx *store.Tx) error {
-		now := d.clock()
-		if owner == "" {
-			if err := tx.BindInstallation(ctx, installation, in.Account, now); err != nil {
-				return err
-			}
-		}
-		var suspended *time.Time
-		if in.Suspended {
-			suspended = &now
-		}
-		if _, err := tx.SetInstallationState(ctx, suspended, nil, installation); err != nil {
-			return err
-		}
-		within, err = d.syncRepositories(ctx, tx, installation, reached)
-		return err
-	})
-	return within, err
-}
-
-func (d *Dispatch) syncRepositories(ctx context.Context, tx *store.Tx, installation int64, reached []github.Repo) ([]store.Repository, error) {
-	now := d.clock()
-	known, err := tx.ListRepositories(ctx)
-	if err != nil {
-		return nil, err
-	}
-	byNumber := map[int64]store.Repository{}
-	for _, k := range known {
-		byNumber[k.GitHubID] = k
-	}
-	seen := map[int64]bool{}
-	for _, r := range reached {
-		seen[r.ID] = true
-		k, ok := byNumber[r.ID]
-		if !ok {
-			err = tx.AddRepository(ctx, store.AddRepositoryParams{
-				ID: errand.NewID(now), InstallationID: installation, GitHubID: r.ID, Owner: r.Owner, Name: r.Name,
-				DefaultBranch: r.DefaultBranch, Archived: r.Archived, Private: r.Private, CreatedAt: now,
-			})
-		} else if _, err = tx.RenameRepository(ctx, store.RenameRepositoryParams{
-			ID: k.ID, Owner: r.Owner, Name: r.Name, DefaultBranch: cmp.Or(r.DefaultBranch, k.DefaultBranch),
-		}); err == nil {
-			_, err = tx.SetRepositoryState(ctx, r.Archived, nil, k.ID)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	for _, k := range known {
-		if k.InstallationID == installation && !seen[k.GitHubID] && k.GoneAt == nil {
-			if _, err := tx.SetRepositoryState(ctx, k.Archived, &now, k.ID); err != nil {
-				return nil, err
-			}
-		}
-	}
-	all, err := tx.ListRepositories(ctx)
-	var within []store.Repository
-	for _, r := range all {
-		if r.InstallationID == installation && r.GoneAt == nil {
-			within = append(within, r)
-		}
-	}
-	return within, err
-}
 
 // NewMapping is a rule to be. Conditions that are "" or nil ask for nothing.
 type NewMapping struct {

@@ -31,6 +31,8 @@ type job struct {
 	run    store.Run
 	repo   store.Repository
 	target github.Target
+
+	installation store.Installation
 }
 
 func (d *Dispatch) loadJob(ctx context.Context, org, run errand.ID) (j job, err error) {
@@ -39,7 +41,10 @@ func (d *Dispatch) loadJob(ctx context.Context, org, run errand.ID) (j job, err 
 		if j.run, err = tx.GetRun(ctx, run); err != nil {
 			return err
 		}
-		j.repo, err = tx.GetRepository(ctx, j.run.RepositoryID)
+		if j.repo, err = tx.GetRepository(ctx, j.run.RepositoryID); err != nil {
+			return err
+		}
+		j.installation, err = tx.GetInstallation(ctx, j.repo.InstallationID)
 		return err
 	})
 	j.target = github.Target{
@@ -75,6 +80,11 @@ func (d *Dispatch) start(ctx context.Context, j job) (again time.Duration, err e
 	if !d.clock().Before(j.run.CreatedAt.Add(runs.DispatchWithin)) {
 		return 0, d.fire(ctx, j, runs.Move{Trigger: errand.TriggerDeadline, To: errand.Failed, Reason: errand.ReasonNotDispatched})
 	}
+	may := d.permitted(ctx, &j)
+	if pause, transient := may.Retry(); transient { // not known is neither a yes nor a no: the run waits as it is
+		d.log.WarnContext(ctx, "what an installation grants is not known", "org", j.org, "run", j.run.ID, "outcome", may.Outcome)
+		return min(max(pause, askAgain), maxPause), nil
+	}
 	attempt, at := j.run.DispatchAttempt+1, d.github.ServerTime() // GitHub's time, because it is compared with GitHub's
 	ticket, err := d.tickets.Ticket(j.run.ID, int(attempt), d.clock().Add(runs.StartWithin))
 	if err != nil {
@@ -94,7 +104,10 @@ func (d *Dispatch) start(ctx context.Context, j job) (again time.Duration, err e
 	if err != nil || !mine {
 		return 0, err
 	}
-	answer := d.call(ctx, &j, map[string]string{"run": marker(j.run.ID, attempt), "ticket": ticket})
+	answer := may
+	if may.Outcome.OK() {
+		answer = d.call(ctx, &j, map[string]string{"run": marker(j.run.ID, attempt), "ticket": ticket})
+	}
 	d.count.dispatches.WithLabelValues(string(answer.Outcome)).Inc()
 	d.log.InfoContext(ctx, "workflow dispatched", "org", j.org, "run", j.run.ID, "attempt", attempt, "outcome", answer.Outcome,
 		"status", answer.Status, "workflow_run", answer.RunID)
@@ -136,7 +149,24 @@ func (d *Dispatch) settle(ctx context.Context, j job, a github.Dispatched) (agai
 			})
 		}
 	}
-	return 0, d.fire(ctx, j, runs.Move{Trigger: errand.TriggerGitHubRefused, To: errand.Failed, Reason: a.Outcome.Reason(), Detail: words})
+	if !retry {
+		d.mark(ctx, &j, a.Outcome)
+	}
+	return 0, d.fire(ctx, j, runs.Move{Trigger: errand.TriggerGitHubRefused, To: errand.Failed, Reason: a.Outcome.Reason(), Detail: advised(words, a.Outcome)})
+}
+
+// advised puts what a person is told behind GitHub's own words, where the run's reason does not say it: several outcomes
+// share one.
+func advised(words string, o github.Outcome) string {
+	switch o.Reason() {
+	case errand.ReasonGitHubRefused, errand.ReasonNotDispatched, errand.ReasonNotPermitted:
+		if words != "" && !strings.HasSuffix(words, ".") {
+			words += "."
+		}
+		return strings.TrimSpace(words + " " + o.Advice())
+	default:
+		return words
+	}
 }
 
 // backOff doubles from five seconds with each attempt.
@@ -166,7 +196,10 @@ func (d *Dispatch) search(ctx context.Context, j job) (again time.Duration, err 
 		return 0, err
 	}
 	if lost || !now.Before(j.run.CreatedAt.Add(runs.DispatchWithin)) {
-		return 0, d.fire(ctx, j, runs.Move{Trigger: errand.TriggerGitHubRefused, To: errand.Failed, Reason: errand.ReasonNothingFound})
+		return 0, d.fire(ctx, j, runs.Move{
+			Trigger: errand.TriggerGitHubRefused, To: errand.Failed, Reason: errand.ReasonNothingFound,
+			Detail: "no workflow run carries the mark " + marker(j.run.ID, j.run.DispatchAttempt) + ": the workflow file's run-name must hold the input `run`",
+		})
 	}
 	return 0, d.fireThen(ctx, j, runs.Move{
 		Trigger: errand.TriggerNothingFound, To: errand.Queued, Reason: errand.ReasonNothingFound,

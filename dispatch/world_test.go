@@ -33,6 +33,7 @@ type fakeGitHub struct {
 
 	mu      sync.Mutex
 	calls   map[string]int
+	checks  int                                                       // questions about an installation
 	answers []func(start func() github.WorkflowRun) github.Dispatched // of the next dispatches; none left = accepted
 	findErr error
 	runErr  error
@@ -41,14 +42,16 @@ type fakeGitHub struct {
 	name    string // of the repository, now
 	during  func() // called within a dispatch, without the lock
 
-	installation github.Installation
+	installation github.InstallationCheck
+	checkErr     error // of a question about the installation
+	listErr      error // of a list of its repositories
 	repositories []github.Repo
 }
 
 func newFakeGitHub(t *testing.T, clock errand.Clock) *fakeGitHub {
 	return &fakeGitHub{
 		t: t, clock: clock, calls: map[string]int{}, name: "shop",
-		installation: github.Installation{ID: 1, Account: "acme"},
+		installation: github.InstallationCheck{Installation: github.Installation{ID: 1, Account: "acme"}, Verdict: errand.Pass},
 		repositories: []github.Repo{{ID: 7, Owner: "acme", Name: "shop", DefaultBranch: "main"}},
 	}
 }
@@ -154,12 +157,32 @@ func (f *fakeGitHub) Cancel(_ context.Context, t github.Target, _ int64) error {
 
 func (f *fakeGitHub) ServerTime() time.Time { return f.clock() }
 
-func (f *fakeGitHub) Installation(context.Context, int64) (github.Installation, error) {
-	return f.installation, nil
+func (f *fakeGitHub) CheckInstallation(_ context.Context, id int64) (github.InstallationCheck, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.checks++
+	c := f.installation
+	c.ID = id
+	return c, f.checkErr
 }
 
 func (f *fakeGitHub) Repositories(context.Context, int64) ([]github.Repo, error) {
-	return f.repositories, nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.repositories), f.listErr
+}
+
+// Repository finds by the numeric id, under whatever name the repository has now.
+func (f *fakeGitHub) Repository(_ context.Context, _, id int64) (github.Repo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.repositories {
+		if r.ID == id {
+			r.Name = f.name
+			return r, f.listErr
+		}
+	}
+	return github.Repo{}, &github.Error{Call: github.CallRead, Status: 200, Finding: github.Finding{Outcome: github.Gone}}
 }
 
 // made asserts how often each call was made since the last time it was asked.

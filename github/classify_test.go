@@ -57,7 +57,7 @@ func TestClassify(t *testing.T) {
 		{name: "not permitted", status: 403, body: file("dispatch.403.not_accessible.json"), want: NotPermitted, reason: errand.ReasonNotPermitted},
 		{name: "a token with more than was granted", call: CallToken, status: 422, body: said("The permissions requested are not granted to this installation."), want: NotPermitted, reason: errand.ReasonNotPermitted},
 		{name: "C19 suspended", call: CallToken, status: 403, body: said("This installation has been suspended"), want: Suspended, reason: errand.ReasonSuspended},
-		{name: "C19 deleted", call: CallToken, status: 404, body: said("Not Found"), want: Deleted, reason: errand.ReasonRepositoryGone},
+		{name: "C19 deleted", call: CallToken, status: 404, body: said("Not Found"), want: Deleted, reason: errand.ReasonUninstalled},
 		{name: "an absent run", call: CallRead, status: 404, body: said("Not Found"), want: NotFound, reason: errand.ReasonGitHubRefused},
 		{name: "C25 an IP allow list", status: 403, body: said("Although you appear to have the correct authorization credentials, the `octo-org` organization has an IP allow list enabled, and 192.0.2.7 is not permitted to access this resource."), want: IPAllowList, reason: errand.ReasonNotPermitted},
 		{name: "single sign-on by its words", status: 403, body: said("Resource protected by organization SAML enforcement."), want: SSO, reason: errand.ReasonNotPermitted},

@@ -54,6 +54,7 @@ type App struct {
 
 	// offset is GitHub's clock minus ours in nanoseconds, learned from the Date header of its answers.
 	offset atomic.Int64
+	bot    atomic.Int64 // the id of the App's bot; 0 = not asked yet
 
 	mu      sync.Mutex
 	clients map[scope]*scoped

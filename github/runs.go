@@ -88,6 +88,8 @@ type WorkflowRun struct {
 	Path       string // of the workflow file, without the ref
 	Event      string
 	Title      string
+	ActorID    int64 // who started it first; a re-run does not change it
+	ActorLogin string
 	CreatedAt  time.Time
 	Jobs       *int // how many jobs it has; nil = unknown. FindRuns does not ask
 }
@@ -102,13 +104,17 @@ type apiRun struct {
 	Event      string    `json:"event"`
 	Title      string    `json:"display_title"`
 	CreatedAt  time.Time `json:"created_at"`
+	Actor      struct {
+		ID    int64  `json:"id"`
+		Login string `json:"login"`
+	} `json:"actor"`
 }
 
 func (r apiRun) run() WorkflowRun {
 	path, _, _ := strings.Cut(r.Path, "@")
 	return WorkflowRun{
 		ID: r.ID, Attempt: r.RunAttempt, Status: r.Status, Conclusion: r.Conclusion, URL: r.HTMLURL,
-		Path: path, Event: r.Event, Title: r.Title, CreatedAt: r.CreatedAt,
+		Path: path, Event: r.Event, Title: r.Title, ActorID: r.Actor.ID, ActorLogin: r.Actor.Login, CreatedAt: r.CreatedAt,
 	}
 }
 

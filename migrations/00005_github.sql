@@ -13,8 +13,9 @@ CREATE INDEX installations_due ON installations (check_at) WHERE deleted_at IS N
 
 ALTER TABLE repositories ADD COLUMN blocked_at timestamptz; -- GitHub answered 451
 
--- What a webhook said, forward only by attempt and status. It is a reason to ask GitHub, never an answer.
+-- What a webhook said of a workflow run, forward only by its attempt and status. It is a reason to ask GitHub, never an answer.
 ALTER TABLE runs
+  ADD COLUMN github_run     bigint, -- GitHub's id of the workflow run that was spoken of
   ADD COLUMN github_attempt integer NOT NULL DEFAULT 0,
   ADD COLUMN github_status  text NOT NULL DEFAULT '' CHECK (github_status IN ('', 'queued', 'in_progress', 'completed'));
 
@@ -112,6 +113,6 @@ $$;
 -- +goose StatementEnd
 DROP FUNCTION first_organisation, drop_github_deliveries, lookup_marked_run, lookup_workflow_run, due_installations;
 DROP TABLE github_app, github_deliveries;
-ALTER TABLE runs DROP COLUMN github_attempt, DROP COLUMN github_status;
+ALTER TABLE runs DROP COLUMN github_run, DROP COLUMN github_attempt, DROP COLUMN github_status;
 ALTER TABLE repositories DROP COLUMN blocked_at;
 ALTER TABLE installations DROP COLUMN permissions, DROP COLUMN permissions_extra, DROP COLUMN permissions_missing, DROP COLUMN checked_at, DROP COLUMN check_at;

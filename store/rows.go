@@ -38,6 +38,8 @@ type (
 	GitHubCheckedParams               = db.GitHubCheckedParams
 	GitHubCreateAppParams             = db.GitHubCreateAppParams
 	GitHubDelivery                    = db.GitHubDelivery
+	GitHubReachedParams               = db.GitHubReachedParams
+	GitHubSawRunParams                = db.GitHubSawRunParams
 	Incident                          = db.Incident
 	Installation                      = db.Installation
 	Issue                             = db.Issue

@@ -107,7 +107,7 @@ func TestDispatchAnswersAsTheWorkflowStands(t *testing.T) {
 		"inputs over 65,535":        {ticket: strings.Repeat("é", 65_535), want: github.InputsTooLarge, reason: errand.ReasonGitHubRefused},
 		"archived":                  {do: func(w *world) { w.sim.Archive(repositoryID, true) }, want: github.Archived, reason: errand.ReasonRepositoryArchive},
 		"C19 suspended":             {do: func(w *world) { w.sim.Suspend(installationID, true) }, want: github.Suspended, reason: errand.ReasonSuspended},
-		"C19 deleted":               {do: func(w *world) { w.sim.Uninstall(installationID) }, want: github.Deleted, reason: errand.ReasonRepositoryGone},
+		"C19 deleted":               {do: func(w *world) { w.sim.Uninstall(installationID) }, want: github.Deleted, reason: errand.ReasonUninstalled},
 		"taken out of the App":      {do: func(w *world) { w.sim.RemoveFromInstallation(repositoryID) }, want: github.Gone, reason: errand.ReasonRepositoryGone},
 		"C29 secondary limit":       {do: func(w *world) { w.sim.Fault(githubsim.SecondaryLimit("POST", "", "17")) }, want: github.RateSecondary, reason: errand.ReasonNotDispatched},
 		"C30 the same, without words": {do: func(w *world) {

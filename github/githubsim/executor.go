@@ -37,10 +37,13 @@ type Job struct {
 	ServerURL     string
 	APIURL        string
 	Token         string // GITHUB_TOKEN, with the permissions that the file declares
-	Inputs        map[string]string
-	Secrets       map[string]string
-	Event         []byte // event.json
-	Spec          JobSpec
-	Stop          <-chan struct{} // closed when the run is cancelled or the job's time is up
-	Log           io.Writer       // what the job prints; masks are the executor's
+	// How the job asks for an ID token; "" unless the file grants `id-token: write`.
+	IDTokenRequestURL, IDTokenRequestToken string
+
+	Inputs  map[string]string
+	Secrets map[string]string
+	Event   []byte // event.json
+	Spec    JobSpec
+	Stop    <-chan struct{} // closed when the run is cancelled or the job's time is up
+	Log     io.Writer       // what the job prints; masks are the executor's
 }

@@ -3,7 +3,8 @@
 // permissions, checks what real GitHub checks, and records every call that Errand must never make (Violations).
 //
 // The API stands at /api/v3 and git at /OWNER/NAME.git, as on GitHub Enterprise Server. It imports nothing of ours but the
-// root. Start reading at Config, then routes.go (what may be called, with which permission) and dispatch.go (a run's life).
+// root. Start reading at Config, then routes.go (what may be called, with which permission), dispatch.go (a run's life) and
+// oidc.go (the issuer of ID tokens).
 package githubsim
 
 import (

@@ -106,6 +106,7 @@ func (e *ProcessExecutor) prepare(job Job) (*workspace, error) {
 		return nil, err
 	}
 	w.out.mask(job.Token)
+	w.out.mask(job.IDTokenRequestToken)
 	for _, v := range job.Secrets {
 		w.out.mask(v)
 	}
@@ -141,6 +142,9 @@ func (w *workspace) baseEnv() map[string]string {
 		"GITHUB_ENV": w.path("temp", "env"), "GITHUB_PATH": w.path("temp", "path"), "GITHUB_STATE": w.path("temp", "state"),
 		"RUNNER_TEMP": w.path("temp"), "RUNNER_TOOL_CACHE": w.path("tools"), "RUNNER_NAME": "githubsim",
 		"RUNNER_OS": "Linux", "RUNNER_ARCH": runnerArch(), "RUNNER_ENVIRONMENT": "self-hosted",
+	}
+	if j.IDTokenRequestURL != "" {
+		env["ACTIONS_ID_TOKEN_REQUEST_URL"], env["ACTIONS_ID_TOKEN_REQUEST_TOKEN"] = j.IDTokenRequestURL, j.IDTokenRequestToken
 	}
 	return env
 }

@@ -91,6 +91,7 @@ func (s *Sim) newRoutes() http.Handler {
 		s.log.Warn("githubsim: no such endpoint", "method", r.Method, "path", r.URL.Path)
 		s.answerRefusal(w, r, refuse(http.StatusNotFound, "Not Found"))
 	})
+	s.issuerRoutes(mux)
 	mux.HandleFunc("/{owner}/{repo}/{rest...}", s.serveGit)
 	return mux
 }

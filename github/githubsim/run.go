@@ -104,6 +104,7 @@ func (s *Sim) execute(r *run) {
 func (s *Sim) finish(r *run, conclusion string) {
 	r.Status, r.Conclusion, r.updatedAt = "completed", conclusion, s.clock()
 	s.revokeTokens(r.ID)
+	s.endIDTokens(r.ID)
 	s.emitRun("completed", r)
 }
 
@@ -154,12 +155,14 @@ func (s *Sim) jobFor(r *run, j *job) (Job, error) {
 		caller: callerJob, repositories: []int64{r.repo.ID}, permissions: j.spec.tokenPermissions(), narrowed: true, run: r.ID,
 		expires: s.clock().Add(24 * time.Hour),
 	}
-	return Job{
+	out := Job{
 		ID: j.id, Name: j.spec.Key, RunID: r.ID, RunNumber: r.number, Attempt: r.Attempt, Owner: r.repo.Owner, Repo: r.repo.Name,
 		OwnerID: s.ownerID(r.repo), RepositoryID: r.repo.ID, DefaultBranch: r.repo.DefaultBranch, Ref: r.ref, SHA: r.SHA,
 		WorkflowName: r.workflowName, WorkflowPath: r.path, Actor: s.cfg.AppSlug + "[bot]", ServerURL: s.base,
 		APIURL: s.base + apiPrefix, Token: s.newToken(t), Inputs: r.Inputs, Secrets: r.repo.Secrets, Event: event, Spec: j.spec, Log: r.log,
-	}, nil
+	}
+	s.offerIDToken(&out, r, j)
+	return out, nil
 }
 
 // SetRun moves a run by hand, where there is no Executor: to in_progress, or to completed with a conclusion.
@@ -182,6 +185,30 @@ func (s *Sim) SetRun(id int64, status, conclusion string) error {
 	}
 	r.Status, r.updatedAt = status, s.clock()
 	s.emitRun(status, r)
+	return nil
+}
+
+// Rerun is a person's "Re-run all jobs": the same inputs under the next attempt. GitHub offers it for a finished run only.
+func (s *Sim) Rerun(id int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.state.runs[id]
+	if r == nil {
+		return errand.NotFound("workflow run")
+	}
+	if r.Status != "completed" {
+		return errand.Conflict("the workflow run is %s: GitHub re-runs a completed one", r.Status)
+	}
+	r.Attempt++
+	r.Status, r.Conclusion, r.updatedAt = "queued", "", s.clock()
+	r.ctx, r.stop = context.WithCancel(s.ctx)
+	for _, j := range r.jobs {
+		j.status, j.conclusion, j.startedAt, j.completedAt = "queued", "", s.clock(), time.Time{}
+	}
+	s.emitRun("requested", r)
+	if s.cfg.Executor != nil {
+		s.tasks.Go(func() { s.execute(r) })
+	}
 	return nil
 }
 

@@ -22,13 +22,14 @@ type state struct {
 	faults        []*fault
 	hookURL       string
 	hookSecret    []byte
+	issuer        issuer
 }
 
 func newState() state {
 	return state{
 		nextID:        30_000_000_000, // workflow run ids have passed 32 bits long ago
 		installations: map[int64]*installation{}, repositories: map[int64]*repository{}, moved: map[string]int64{},
-		tokens: map[string]*token{}, runs: map[int64]*run{}, pulls: map[int64]*pull{},
+		tokens: map[string]*token{}, runs: map[int64]*run{}, pulls: map[int64]*pull{}, issuer: issuer{requests: map[string]idRequest{}},
 	}
 }
 

@@ -5,12 +5,12 @@
 INSERT INTO github_deliveries (guid, org_id, event, received_at) VALUES (@guid, errand_org(), @event, @received_at)
 ON CONFLICT (guid) DO NOTHING;
 
--- Forward only: an older word about the workflow run changes nothing, and gives zero rows. Another workflow run's attempt
--- does not count against it, because the row is found by the workflow run's id first.
+-- Forward only: an older word about the same workflow run changes nothing, and gives zero rows.
 -- name: GitHubSawRun :execrows
-UPDATE runs SET github_attempt = @attempt, github_status = @status
-WHERE id = @id AND (github_attempt, array_position(ARRAY['', 'queued', 'in_progress', 'completed'], github_status))
-  < (@attempt::integer, array_position(ARRAY['', 'queued', 'in_progress', 'completed'], @status::text));
+UPDATE runs SET github_run = @workflow_run::bigint, github_attempt = @attempt, github_status = @status
+WHERE id = @id AND (github_run IS DISTINCT FROM @workflow_run::bigint
+  OR (github_attempt, array_position(ARRAY['', 'queued', 'in_progress', 'completed'], github_status))
+    < (@attempt::integer, array_position(ARRAY['', 'queued', 'in_progress', 'completed'], @status::text)));
 
 -- name: GitHubChecked :execrows
 UPDATE installations SET permissions = @permissions, permissions_extra = @permissions_extra, permissions_missing = @permissions_missing,
@@ -42,7 +42,7 @@ UPDATE repositories SET blocked_at = coalesce(blocked_at, @now::timestamptz) WHE
 -- GitHub lists the repository: whatever stood against it is over, as far as is known. One that is blocked still says so at
 -- the next dispatch.
 -- name: GitHubReached :execrows
-UPDATE repositories SET archived = @archived, private = @private, gone_at = NULL, blocked_at = NULL WHERE id = @id;
+UPDATE repositories SET installation_id = @installation_id, archived = @archived, private = @private, gone_at = NULL, blocked_at = NULL WHERE id = @id;
 
 -- name: GitHubApp :one
 SELECT * FROM github_app;

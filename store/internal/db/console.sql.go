@@ -210,7 +210,7 @@ func (q *Queries) ConsoleJournal(ctx context.Context, subject errand.ID, maxRows
 }
 
 const consoleRun = `-- name: ConsoleRun :one
-SELECT r.id, r.org_id, r.issue_id, r.event_id, r.repository_id, r.state, r.reason, r.detail, r.version, r.workflow_file, r.ref, r.base_dir, r.stack_root, r.source_root, r.created_at, r.updated_at, r.deadline_at, r.heartbeat_at, r.finished_at, r.dispatch_attempt, r.dispatched_at, r.workflow_run_id, r.workflow_run_attempt, r.workflow_run_url, r.exchanged_at, r.exchange_attempt, r.exchange_nonce, r.token_expires_at, r.started_at, r.corrections, r.provider, r.model, r.verdict, r.paths, r.summary, r.branch, r.pr_number, r.pr_url, r.pr_draft, r.result_digest, r.tool_calls, r.problem, r.reserved_pico, r.pr_fate, r.pr_fate_at, r.pr_fate_from, r.github_attempt, r.github_status, i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name, p.default_branch
+SELECT r.id, r.org_id, r.issue_id, r.event_id, r.repository_id, r.state, r.reason, r.detail, r.version, r.workflow_file, r.ref, r.base_dir, r.stack_root, r.source_root, r.created_at, r.updated_at, r.deadline_at, r.heartbeat_at, r.finished_at, r.dispatch_attempt, r.dispatched_at, r.workflow_run_id, r.workflow_run_attempt, r.workflow_run_url, r.exchanged_at, r.exchange_attempt, r.exchange_nonce, r.token_expires_at, r.started_at, r.corrections, r.provider, r.model, r.verdict, r.paths, r.summary, r.branch, r.pr_number, r.pr_url, r.pr_draft, r.result_digest, r.tool_calls, r.problem, r.reserved_pico, r.pr_fate, r.pr_fate_at, r.pr_fate_from, r.github_run, r.github_attempt, r.github_status, i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name, p.default_branch
 FROM runs r JOIN issues i ON i.id = r.issue_id JOIN repositories p ON p.id = r.repository_id
 WHERE r.id = $1
 `
@@ -273,6 +273,7 @@ func (q *Queries) ConsoleRun(ctx context.Context, id errand.ID) (ConsoleRunRow, 
 		&i.Run.PRFate,
 		&i.Run.PRFateAt,
 		&i.Run.PRFateFrom,
+		&i.Run.GitHubRun,
 		&i.Run.GitHubAttempt,
 		&i.Run.GitHubStatus,
 		&i.IssueTitle,
@@ -387,7 +388,7 @@ SELECT r.id, r.issue_id, r.state, r.reason, r.created_at, r.started_at, r.finish
   i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name,
   u.requests, u.amount_pico, u.unpriced, u.tokens, u.uncounted
 FROM (
-  SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status FROM runs n
+  SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_run, github_attempt, github_status FROM runs n
   WHERE n.org_id = errand_org() AND n.created_at <= $1 AND (n.created_at < $1 OR n.id > $2::uuid)
   ORDER BY n.created_at DESC, n.id LIMIT $3) r
 JOIN issues i ON i.id = r.issue_id
@@ -470,9 +471,9 @@ SELECT r.id, r.issue_id, r.state, r.reason, r.created_at, r.started_at, r.finish
   i.title AS issue_title, p.owner AS repository_owner, p.name AS repository_name,
   u.requests, u.amount_pico, u.unpriced, u.tokens, u.uncounted
 FROM (
-  SELECT n.id, n.org_id, n.issue_id, n.event_id, n.repository_id, n.state, n.reason, n.detail, n.version, n.workflow_file, n.ref, n.base_dir, n.stack_root, n.source_root, n.created_at, n.updated_at, n.deadline_at, n.heartbeat_at, n.finished_at, n.dispatch_attempt, n.dispatched_at, n.workflow_run_id, n.workflow_run_attempt, n.workflow_run_url, n.exchanged_at, n.exchange_attempt, n.exchange_nonce, n.token_expires_at, n.started_at, n.corrections, n.provider, n.model, n.verdict, n.paths, n.summary, n.branch, n.pr_number, n.pr_url, n.pr_draft, n.result_digest, n.tool_calls, n.problem, n.reserved_pico, n.pr_fate, n.pr_fate_at, n.pr_fate_from, n.github_attempt, n.github_status FROM unnest($1::text[]) AS wanted(state)
+  SELECT n.id, n.org_id, n.issue_id, n.event_id, n.repository_id, n.state, n.reason, n.detail, n.version, n.workflow_file, n.ref, n.base_dir, n.stack_root, n.source_root, n.created_at, n.updated_at, n.deadline_at, n.heartbeat_at, n.finished_at, n.dispatch_attempt, n.dispatched_at, n.workflow_run_id, n.workflow_run_attempt, n.workflow_run_url, n.exchanged_at, n.exchange_attempt, n.exchange_nonce, n.token_expires_at, n.started_at, n.corrections, n.provider, n.model, n.verdict, n.paths, n.summary, n.branch, n.pr_number, n.pr_url, n.pr_draft, n.result_digest, n.tool_calls, n.problem, n.reserved_pico, n.pr_fate, n.pr_fate_at, n.pr_fate_from, n.github_run, n.github_attempt, n.github_status FROM unnest($1::text[]) AS wanted(state)
   CROSS JOIN LATERAL (
-    SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status FROM runs k
+    SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_run, github_attempt, github_status FROM runs k
     WHERE k.org_id = errand_org() AND k.state = wanted.state AND k.created_at <= $2 AND (k.created_at < $2 OR k.id > $3::uuid)
     ORDER BY k.created_at DESC, k.id LIMIT $4) n
   ORDER BY n.created_at DESC, n.id LIMIT $4) r
@@ -650,7 +651,7 @@ const consoleSummary = `-- name: ConsoleSummary :one
 SELECT
   (SELECT count(*) FROM runs r WHERE r.org_id = errand_org()
     AND r.state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')) AS open_runs,
-  (SELECT count(DISTINCT e.issue_id) FROM events e WHERE e.org_id = errand_org() AND e.received_at >= $1) AS issues_seen,
+  (SELECT count(*) FROM (SELECT DISTINCT e.issue_id FROM events e WHERE e.org_id = errand_org() AND e.received_at >= $1) seen) AS issues_seen,
   (SELECT count(*) FROM runs r WHERE r.org_id = errand_org() AND r.created_at >= $1) AS runs_started,
   (SELECT count(*) FROM runs r WHERE r.org_id = errand_org() AND r.state = 'pr_opened' AND r.created_at >= $1) AS pull_requests,
   spent.amount_pico, spent.unpriced

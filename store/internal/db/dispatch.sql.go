@@ -47,7 +47,7 @@ func (q *Queries) DispatchEndWait(ctx context.Context, issueID errand.ID) error 
 
 const dispatchEndedRuns = `-- name: DispatchEndedRuns :many
 
-SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status FROM runs WHERE issue_id = $1 AND finished_at IS NOT NULL ORDER BY finished_at DESC, id DESC LIMIT 100
+SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_run, github_attempt, github_status FROM runs WHERE issue_id = $1 AND finished_at IS NOT NULL ORDER BY finished_at DESC, id DESC LIMIT 100
 `
 
 // What dispatch reads to decide, and the few columns beside runs.state that it writes.
@@ -107,6 +107,7 @@ func (q *Queries) DispatchEndedRuns(ctx context.Context, issueID errand.ID) ([]R
 			&i.PRFate,
 			&i.PRFateAt,
 			&i.PRFateFrom,
+			&i.GitHubRun,
 			&i.GitHubAttempt,
 			&i.GitHubStatus,
 		); err != nil {
@@ -274,7 +275,7 @@ func (q *Queries) DispatchReopen(ctx context.Context, seenAt time.Time, iD erran
 }
 
 const dispatchSameProblem = `-- name: DispatchSameProblem :many
-SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status FROM runs
+SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_run, github_attempt, github_status FROM runs
 WHERE repository_id = $1 AND issue_id <> $2 AND problem = $3 AND problem <> ''
   AND (state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')
     OR state = 'pr_opened' AND pr_fate IN ('', 'open') AND coalesce(pr_fate_at, finished_at) > $4::timestamptz)
@@ -350,6 +351,7 @@ func (q *Queries) DispatchSameProblem(ctx context.Context, arg DispatchSameProbl
 			&i.PRFate,
 			&i.PRFateAt,
 			&i.PRFateFrom,
+			&i.GitHubRun,
 			&i.GitHubAttempt,
 			&i.GitHubStatus,
 		); err != nil {

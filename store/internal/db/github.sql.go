@@ -179,13 +179,25 @@ func (q *Queries) GitHubGone(ctx context.Context, now time.Time, iD errand.ID) (
 }
 
 const gitHubReached = `-- name: GitHubReached :execrows
-UPDATE repositories SET archived = $1, private = $2, gone_at = NULL, blocked_at = NULL WHERE id = $3
+UPDATE repositories SET installation_id = $1, archived = $2, private = $3, gone_at = NULL, blocked_at = NULL WHERE id = $4
 `
+
+type GitHubReachedParams struct {
+	InstallationID int64
+	Archived       bool
+	Private        bool
+	ID             errand.ID
+}
 
 // GitHub lists the repository: whatever stood against it is over, as far as is known. One that is blocked still says so at
 // the next dispatch.
-func (q *Queries) GitHubReached(ctx context.Context, archived bool, private bool, iD errand.ID) (int64, error) {
-	result, err := q.db.Exec(ctx, gitHubReached, archived, private, iD)
+func (q *Queries) GitHubReached(ctx context.Context, arg GitHubReachedParams) (int64, error) {
+	result, err := q.db.Exec(ctx, gitHubReached,
+		arg.InstallationID,
+		arg.Archived,
+		arg.Private,
+		arg.ID,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -193,15 +205,27 @@ func (q *Queries) GitHubReached(ctx context.Context, archived bool, private bool
 }
 
 const gitHubSawRun = `-- name: GitHubSawRun :execrows
-UPDATE runs SET github_attempt = $1, github_status = $2
-WHERE id = $3 AND (github_attempt, array_position(ARRAY['', 'queued', 'in_progress', 'completed'], github_status))
-  < ($1::integer, array_position(ARRAY['', 'queued', 'in_progress', 'completed'], $2::text))
+UPDATE runs SET github_run = $1::bigint, github_attempt = $2, github_status = $3
+WHERE id = $4 AND (github_run IS DISTINCT FROM $1::bigint
+  OR (github_attempt, array_position(ARRAY['', 'queued', 'in_progress', 'completed'], github_status))
+    < ($2::integer, array_position(ARRAY['', 'queued', 'in_progress', 'completed'], $3::text)))
 `
 
-// Forward only: an older word about the workflow run changes nothing, and gives zero rows. Another workflow run's attempt
-// does not count against it, because the row is found by the workflow run's id first.
-func (q *Queries) GitHubSawRun(ctx context.Context, attempt int32, status string, iD errand.ID) (int64, error) {
-	result, err := q.db.Exec(ctx, gitHubSawRun, attempt, status, iD)
+type GitHubSawRunParams struct {
+	WorkflowRun int64
+	Attempt     int32
+	Status      string
+	ID          errand.ID
+}
+
+// Forward only: an older word about the same workflow run changes nothing, and gives zero rows.
+func (q *Queries) GitHubSawRun(ctx context.Context, arg GitHubSawRunParams) (int64, error) {
+	result, err := q.db.Exec(ctx, gitHubSawRun,
+		arg.WorkflowRun,
+		arg.Attempt,
+		arg.Status,
+		arg.ID,
+	)
 	if err != nil {
 		return 0, err
 	}

@@ -245,6 +245,7 @@ type Run struct {
 	PRFate             errand.PRFate
 	PRFateAt           *time.Time
 	PRFateFrom         string
+	GitHubRun          *int64
 	GitHubAttempt      int32
 	GitHubStatus       string
 }

@@ -211,7 +211,7 @@ func (q *Queries) RunnerHeartbeat(ctx context.Context, now time.Time, iD errand.
 
 const runnerLockRun = `-- name: RunnerLockRun :one
 
-SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status FROM runs WHERE id = $1 FOR UPDATE
+SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_run, github_attempt, github_status FROM runs WHERE id = $1 FOR UPDATE
 `
 
 // What the run's own endpoint reads and writes. The state of a run is written by package runs alone; here stand the other
@@ -266,6 +266,7 @@ func (q *Queries) RunnerLockRun(ctx context.Context, id errand.ID) (Run, error) 
 		&i.PRFate,
 		&i.PRFateAt,
 		&i.PRFateFrom,
+		&i.GitHubRun,
 		&i.GitHubAttempt,
 		&i.GitHubStatus,
 	)

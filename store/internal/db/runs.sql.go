@@ -14,7 +14,7 @@ import (
 
 const getRun = `-- name: GetRun :one
 
-SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status FROM runs WHERE id = $1
+SELECT id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_run, github_attempt, github_status FROM runs WHERE id = $1
 `
 
 // The life of a run. No other file writes runs.state; a test of package runs holds this.
@@ -68,6 +68,7 @@ func (q *Queries) GetRun(ctx context.Context, id errand.ID) (Run, error) {
 		&i.PRFate,
 		&i.PRFateAt,
 		&i.PRFateFrom,
+		&i.GitHubRun,
 		&i.GitHubAttempt,
 		&i.GitHubStatus,
 	)
@@ -90,7 +91,7 @@ INSERT INTO runs (id, org_id, issue_id, event_id, repository_id, state, workflow
                   problem, reserved_pico, created_at, updated_at, deadline_at)
 VALUES ($1, errand_org(), $2, $3, $4, 'queued', $5, $6, $7, $8, $9,
         $10, $11, $12, $12, $13)
-RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status
+RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_run, github_attempt, github_status
 `
 
 type RunsInsertParams struct {
@@ -173,6 +174,7 @@ func (q *Queries) RunsInsert(ctx context.Context, arg RunsInsertParams) (Run, er
 		&i.PRFate,
 		&i.PRFateAt,
 		&i.PRFateFrom,
+		&i.GitHubRun,
 		&i.GitHubAttempt,
 		&i.GitHubStatus,
 	)
@@ -212,7 +214,7 @@ UPDATE runs SET
   result_digest = coalesce($21, result_digest),
   tool_calls = coalesce($22, tool_calls)
 WHERE id = $23 AND version = $24 AND state = $25
-RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_attempt, github_status
+RETURNING id, org_id, issue_id, event_id, repository_id, state, reason, detail, version, workflow_file, ref, base_dir, stack_root, source_root, created_at, updated_at, deadline_at, heartbeat_at, finished_at, dispatch_attempt, dispatched_at, workflow_run_id, workflow_run_attempt, workflow_run_url, exchanged_at, exchange_attempt, exchange_nonce, token_expires_at, started_at, corrections, provider, model, verdict, paths, summary, branch, pr_number, pr_url, pr_draft, result_digest, tool_calls, problem, reserved_pico, pr_fate, pr_fate_at, pr_fate_from, github_run, github_attempt, github_status
 `
 
 type RunsMoveParams struct {
@@ -327,6 +329,7 @@ func (q *Queries) RunsMove(ctx context.Context, arg RunsMoveParams) ([]Run, erro
 			&i.PRFate,
 			&i.PRFateAt,
 			&i.PRFateFrom,
+			&i.GitHubRun,
 			&i.GitHubAttempt,
 			&i.GitHubStatus,
 		); err != nil {
