@@ -103,6 +103,9 @@ func TestWithoutAnOrganisationEveryTenantTableRaises(t *testing.T) {
 	}
 }
 
+// ofTheDeployment are the tables that belong to no organisation. Adding one is a decision: the runtime role sees all of it.
+var ofTheDeployment = map[string]bool{"github_app": true}
+
 func TestEveryTenantTableForcesRowSecurityAndHasAGrantThatIsMeant(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
@@ -123,7 +126,7 @@ func TestEveryTenantTableForcesRowSecurityAndHasAGrantThatIsMeant(t *testing.T) 
 				t.Fatal(err)
 			}
 			n++
-			if !forced {
+			if !forced && !ofTheDeployment[name] {
 				t.Errorf("%s does not force row-level security", name)
 			}
 			if truncate {
