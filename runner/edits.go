@@ -11,6 +11,7 @@ import (
 
 	"github.com/errand-dev/errand/claims"
 	"github.com/errand-dev/errand/git"
+	"github.com/errand-dev/errand/wire"
 )
 
 // edit is one change that the agent asks for. Exactly one of three: Content (the whole new file), Find with Replace (a
@@ -43,6 +44,9 @@ func (e edit) check() error {
 	return checkPath(e.Path)
 }
 
+// maxEdits bounds the work that one proposal can cause; every line of the largest change could be an edit of its own.
+const maxEdits = wire.RunLines
+
 // draft is one file as the edits so far leave it.
 type draft struct {
 	was     []byte
@@ -56,6 +60,9 @@ type draft struct {
 func (t *tree) apply(ctx context.Context, edits []edit) ([]git.FileChange, error) {
 	if len(edits) == 0 {
 		return nil, refuse("there are no edits: a pull request without a change is none")
+	}
+	if len(edits) > maxEdits {
+		return nil, refuse("%d edits are too many for one change: at most %d", len(edits), maxEdits)
 	}
 	drafts := map[string]*draft{}
 	var order []string

@@ -22,8 +22,7 @@ var (
 // commit: marks that skip checks, trailers, and references to issues. What is left is read to a fixed point, so that what is
 // taken out cannot form anew from what stood around it. Hidden characters go first: they would hide a mark from us only.
 func inert(s string) string {
-	s, _ = scrub.Hidden(strings.ToValidUTF8(s, "\ufffd"))
-	s = strings.Map(visible, strings.ReplaceAll(s, "\r\n", "\n"))
+	s = legible(s)
 	for {
 		next := brackets.ReplaceAllStringFunc(s, func(m string) string {
 			if skips(m[1 : len(m)-1]) {
@@ -38,6 +37,13 @@ func inert(s string) string {
 		}
 		s = next
 	}
+}
+
+// legible leaves of a text what a reader sees. It comes before every look for words and secrets in it: what is taken out later
+// would join the halves of one.
+func legible(s string) string {
+	s, _ = scrub.Hidden(strings.ToValidUTF8(s, "\ufffd"))
+	return strings.Map(visible, strings.ReplaceAll(s, "\r\n", "\n"))
 }
 
 // visible keeps line ends and tabs of the control characters, and makes every other blank and line separator a plain one.

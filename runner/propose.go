@@ -155,7 +155,7 @@ func (p *proposer) claim(in proposedClaim) claims.Claim {
 
 // public makes text of the agent fit to be seen by others: nothing hidden, no secret, none of ours.
 func (p *proposer) public(s string) string {
-	s, _ = scrub.Hidden(s)
+	s = legible(s)
 	s, _ = p.scrubber.Text("text", p.console.concealed(s))
 	return s
 }

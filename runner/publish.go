@@ -50,7 +50,7 @@ func (p *publisher) publish(ctx context.Context, a admitted) *ending {
 		return end
 	}
 	// The branch stays, and so does the text: a click opens the pull request by hand.
-	p.kept = "# " + a.Title + "\n\n" + body
+	p.kept = "# " + tame(a.Title) + "\n\n" + body // in the summary the title is Markdown too
 	p.compare = fmt.Sprintf("%s/%s/compare/%s...%s?expand=1", p.server, p.forge.repo, escapeRef(p.start.Ref), escapeRef(branch))
 	end = ended(errand.Failed, errand.ReasonPublishFailed, err.Error())
 	var e *forgeError

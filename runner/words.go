@@ -16,6 +16,9 @@ import (
 // maxBody is GitHub's limit of a pull request's body, in characters.
 const maxBody = 65_536
 
+// maxName bounds a path in a text, in bytes: a git path may have 4096, and a table of such would fill the body.
+const maxName = 300
+
 // maxMessage bounds the agent's text in a commit message, in bytes.
 const maxMessage = 20_000
 
@@ -29,7 +32,7 @@ func commitMessage(a admitted, run errand.ID) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n%s\n\n", quiet(a.Title), quiet(strings.TrimSpace(cut(a.Body, maxMessage))))
 	for _, c := range a.Claim.Changes {
-		fmt.Fprintf(&b, "%s: %s\n", plain(inert(c.Path)), plain(quiet(cut(c.Description, 500))))
+		fmt.Fprintf(&b, "%s: %s\n", plain(inert(cut(c.Path, maxName))), plain(quiet(cut(c.Description, 500))))
 	}
 	// Once more over the whole, whose parts were joined: only Errand's own trailers stand below.
 	return fmt.Sprintf("%s\n%s\nErrand-Claim: %s\n", inert(b.String()), trailer(run), a.ClaimHash)
@@ -90,7 +93,7 @@ func pullBody(a admitted, used account, start wire.StartResponse) string {
 		said[c.Path] = append(said[c.Path], c.Description)
 	}
 	for _, f := range a.Files {
-		fmt.Fprintf(&b, "| `%s` | %s, +%d −%d | %s |\n", cell(f.Path), f.Kind, f.Added, f.Removed, cell(cut(strings.Join(said[f.Path], " "), 500)))
+		fmt.Fprintf(&b, "| `%s` | %s, +%d −%d | %s |\n", cell(cut(f.Path, maxName)), f.Kind, f.Added, f.Removed, cell(cut(strings.Join(said[f.Path], " "), 500)))
 	}
 	fmt.Fprintf(&b, "\nUsed: %s. The cost is on the [run's page](%s).\n", cell(used.String()), start.RunURL)
 	if link := start.Issue.Link; strings.HasPrefix(link, "https://") && !strings.ContainsAny(link, " ()<>\n") {

@@ -7,7 +7,7 @@
 SELECT
   (SELECT count(*) FROM runs r WHERE r.org_id = errand_org()
     AND r.state IN ('queued', 'dispatching', 'dispatched', 'running', 'checking', 'publishing')) AS open_runs,
-  (SELECT count(DISTINCT e.issue_id) FROM events e WHERE e.org_id = errand_org() AND e.received_at >= @since) AS issues_seen,
+  (SELECT count(*) FROM (SELECT DISTINCT e.issue_id FROM events e WHERE e.org_id = errand_org() AND e.received_at >= @since) seen) AS issues_seen,
   (SELECT count(*) FROM runs r WHERE r.org_id = errand_org() AND r.created_at >= @since) AS runs_started,
   (SELECT count(*) FROM runs r WHERE r.org_id = errand_org() AND r.state = 'pr_opened' AND r.created_at >= @since) AS pull_requests,
   spent.amount_pico, spent.unpriced
