@@ -11,9 +11,10 @@ import (
 
 // read adds to the facts what is stored. It reads as the superuser, past row-level security, in one snapshot.
 func (f *facts) read(ctx context.Context, conn *pgx.Conn) error {
-	f.deliveries, f.issues, f.runs, f.caps = map[string]delivery{}, map[string]issue{}, map[string]errandRun{}, map[string]int{}
+	f.deliveries, f.issues, f.runs = map[string]delivery{}, map[string]issue{}, map[string]errandRun{}
+	f.caps, f.fixCaps, f.money = map[string]int{}, map[string]int{}, map[string]int{}
 	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		for _, read := range []func(context.Context, pgx.Tx) error{f.readIngest, f.readRuns, f.readJournal, f.readJobs, f.readForeign} {
+		for _, read := range []func(context.Context, pgx.Tx) error{f.readIngest, f.readCaps, f.readRuns, f.readJournal, f.readJobs, f.readWaits, f.readForeign} {
 			if err := read(ctx, tx); err != nil {
 				return err
 			}
@@ -48,20 +49,31 @@ func (f *facts) readIngest(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	var is issue
-	err = each(ctx, tx, `select id::text, org_id::text, source_id::text from issues`, []any{&id, &is.org, &is.source}, func() { f.issues[id] = is })
+	return each(ctx, tx, `select id::text, org_id::text, source_id::text from issues`, []any{&id, &is.org, &is.source}, func() { f.issues[id] = is })
+}
+
+// readCaps reads the limits that were never changed during the run.
+func (f *facts) readCaps(ctx context.Context, tx pgx.Tx) error {
+	var id string
+	var most int
+	err := each(ctx, tx, `select id::text, daily_run_cap from organisations`, []any{&id, &most}, func() { f.caps[id] = most })
 	if err != nil {
 		return err
 	}
-	var most int
-	return each(ctx, tx, `select id::text, daily_run_cap from organisations`, []any{&id, &most}, func() { f.caps[id] = most })
+	err = each(ctx, tx, `select id::text, budget_day_pico / run_ceiling_pico from organisations where budget_day_pico is not null`,
+		[]any{&id, &most}, func() { f.money[id] = most })
+	if err != nil {
+		return err
+	}
+	return each(ctx, tx, `select id::text, open_fix_cap from repositories`, []any{&id, &most}, func() { f.fixCaps[id] = most })
 }
 
 func (f *facts) readRuns(ctx context.Context, tx pgx.Tx) error {
 	var id string
 	var r errandRun
-	return each(ctx, tx, `select r.id::text, r.org_id::text, r.issue_id::text, r.state, coalesce(r.workflow_run_id, 0),
+	return each(ctx, tx, `select r.id::text, r.org_id::text, r.repository_id::text, r.issue_id::text, r.problem, r.state, coalesce(r.workflow_run_id, 0),
 		(select count(*) from run_steps s where s.run_id = r.id) from runs r`,
-		[]any{&id, &r.org, &r.issue, &r.state, &r.workflowRun, &r.steps}, func() {
+		[]any{&id, &r.org, &r.repository, &r.issue, &r.problem, &r.state, &r.workflowRun, &r.steps}, func() {
 			r.created = madeAt(id)
 			f.runs[id] = r
 		})
@@ -98,6 +110,22 @@ func (f *facts) readJobs(ctx context.Context, tx pgx.Tx) error {
 		state in ('available', 'running', 'retryable', 'scheduled', 'pending') and greatest(scheduled_at, attempted_at) < now() - interval '%d s'
 		from river_job where state <> 'completed'`, int(overdue.Seconds())),
 		[]any{&j.id, &j.kind, &j.state, &j.args, &j.why, &j.overdue}, func() { f.jobs = append(f.jobs, j) })
+}
+
+// readWaits finds the issues that wait for a run that has ended, and those that nobody looks at. All of them were looked at
+// after the last run's end, because the stored times were moved beyond the longest time between two looks.
+func (f *facts) readWaits(ctx context.Context, tx pgx.Tx) error {
+	var id, gate, holder string
+	err := each(ctx, tx, `select w.issue_id::text, w.gate, w.holder::text from waits w join runs r on r.id = w.holder
+		where r.finished_at is not null and r.state <> 'pr_opened' and w.look_at > now()`, []any{&id, &gate, &holder}, func() {
+		note(&f.waits, "issue %s waits (%s) for run %s, which has ended", id, gate, holder)
+	})
+	if err != nil {
+		return err
+	}
+	return each(ctx, tx, fmt.Sprintf(`select issue_id::text, gate from waits where look_at < now() - interval '%d s'`, int(overdue.Seconds())), []any{&id, &gate}, func() {
+		note(&f.waits, "issue %s waits (%s), its time has come, and nobody looks", id, gate)
+	})
 }
 
 // readForeign compares the organisation of every row with that of each row that it refers to: along every foreign key of

@@ -23,6 +23,9 @@ type facts struct {
 	decisions  []decision
 	jobs       []job
 	caps       map[string]int // runs a day, by organisation
+	fixCaps    map[string]int // runs under way and pull requests that stand, by repository
+	money      map[string]int // runs under way for which there is money, by organisation
+	waits      []string       // waits that nobody will end
 	moved      time.Time      // when the stored times were first moved: runs made later are outside the caps' days; zero = never
 
 	foreign  []string // rows whose organisation is not that of what they refer to
@@ -59,10 +62,10 @@ type delivery struct {
 type issue struct{ org, source string }
 
 type errandRun struct {
-	org, issue, state string
-	workflowRun       int64 // 0 = not known
-	steps             int
-	created           time.Time
+	org, repository, issue, problem, state string
+	workflowRun                            int64 // 0 = not known
+	steps                                  int
+	created                                time.Time
 }
 
 type step struct {
@@ -95,7 +98,7 @@ func judge(f *facts) *verdict {
 	f.allDecided(v)
 	f.onceAccepted(v)
 	f.onceDispatched(v)
-	f.oneOpenRun(v)
+	f.oneAtATime(v)
 	f.nothingStuck(v)
 	f.historiesHold(v)
 	f.capsHold(v)
@@ -224,20 +227,50 @@ func (f *facts) onceDispatched(v *verdict) {
 	}
 }
 
-// oneOpenRun: an issue has one open run at most, at any time. The journal's order is the order of the transactions that
-// saw each other; the runs' own times are not, because a process may be stopped between looking at its clock and writing.
-func (f *facts) oneOpenRun(v *verdict) {
-	open := map[string]string{} // issue -> its open run
+// oneAtATime plays the history again. An issue has one open run at most, and none beside a pull request that stands; so has
+// a problem in a repository; and no cap is passed by those that are decided at the same moment. The journal's order is the
+// order of the transactions that saw each other; the runs' own times are not, because a process may be stopped between
+// looking at its clock and writing.
+func (f *facts) oneAtATime(v *verdict) {
+	held := map[string]string{}                       // what a run holds -> the run
+	fixes, open := map[string]int{}, map[string]int{} // by repository, by organisation
 	for _, s := range f.history {
-		is := f.runs[s.run].issue
+		r, ok := f.runs[s.run]
+		if !ok {
+			note(&v.broken, "the history speaks of run %s, which does not exist", s.run)
+			continue
+		}
+		holds := []string{"issue " + r.issue}
+		if r.problem != "" {
+			holds = append(holds, "problem "+r.repository+" "+r.problem)
+		}
 		switch {
 		case s.from == "new":
-			if other := open[is]; other != "" {
-				note(&v.twice, "issue %s: run %s began while run %s was open", is, s.run, other)
+			for _, h := range holds {
+				if other := held[h]; other != "" {
+					note(&v.twice, "%s: run %s began while run %s was at it", h, s.run, other)
+				}
+				held[h] = s.run
 			}
-			open[is] = s.run
-		case ended(s.to) && open[is] == s.run:
-			delete(open, is)
+			fixes[r.repository]++
+			open[r.org]++
+			if most, ok := f.fixCaps[r.repository]; ok && fixes[r.repository] > most {
+				note(&v.broken, "repository %s: run %s is the %dth open fix, and its cap is %d", r.repository, s.run, fixes[r.repository], most)
+			}
+			if most, ok := f.money[r.org]; ok && open[r.org] > most {
+				note(&v.broken, "organisation %s: run %s is the %dth under way, and there is money for %d", r.org, s.run, open[r.org], most)
+			}
+		case ended(s.to) && !ended(s.from):
+			open[r.org]--
+			if s.to == "pr_opened" { // it goes on holding
+				continue
+			}
+			fixes[r.repository]--
+			for _, h := range holds {
+				if held[h] == s.run {
+					delete(held, h)
+				}
+			}
 		}
 	}
 }
@@ -249,6 +282,7 @@ func (f *facts) nothingStuck(v *verdict) {
 			note(&v.stuck, "run %s is still %s", id, r.state)
 		}
 	}
+	v.stuck = append(v.stuck, f.waits...)
 	for _, j := range f.jobs {
 		switch {
 		case j.state == "discarded" || j.state == "cancelled":

@@ -77,10 +77,16 @@ func TestTheOracleFindsAPlantedFaultOfEachKind(t *testing.T) {
 		{"one body was accepted twice", "twice", "accepted 2 times", func(f *facts) {
 			f.deliveries["d4"] = f.deliveries["d1"]
 		}},
-		{"two runs of an issue were open at once", "twice", "run r2 began while run r1 was open", func(f *facts) {
+		{"two runs of an issue were open at once", "twice", "issue i1: run r2 began while run r1 was at it", func(f *facts) {
 			f.runs["r2"] = errandRun{org: "o", issue: "i1", state: "failed", created: noon.AddDate(0, 0, 1)}
 			more := []step{{"r2", "new", "queued", 1}, {"r2", "queued", "failed", 2}}
 			f.history = append(append(append([]step{}, f.history[:6]...), more...), f.history[6])
+		}},
+		{"two issues' runs are at one problem", "twice", "problem repo p: run r2 began while run r1 was at it", func(f *facts) {
+			f.runs["r1"] = errandRun{org: "o", repository: "repo", issue: "i1", problem: "p", state: "pr_opened", workflowRun: 72, steps: 3, created: noon}
+			f.history[6].to, f.reported = "pr_opened", nil
+			f.runs["r2"] = errandRun{org: "o", repository: "repo", issue: "i2", problem: "p", state: "failed", created: noon.AddDate(0, 0, 1)}
+			f.history = append(f.history, step{"r2", "new", "queued", 1}, step{"r2", "queued", "failed", 2})
 		}},
 		{"an ended run went on", "twice", "ended as no_fix and then went to pr_opened", func(f *facts) {
 			f.history = append(f.history, step{"r1", "no_fix", "pr_opened", 8})
@@ -97,6 +103,7 @@ func TestTheOracleFindsAPlantedFaultOfEachKind(t *testing.T) {
 		{"a job lies about", "stuck", "nobody works it", func(f *facts) {
 			f.jobs = append(f.jobs, job{kind: "dispatch_run", state: "available", overdue: true})
 		}},
+		{"a wait has no end", "stuck", "waits for nothing", func(f *facts) { f.waits = []string{"issue i1 waits for nothing"} }},
 		{"a job still holds the decision", "stuck", "still not decided about", func(f *facts) {
 			f.decisions = nil
 			f.jobs = append(f.jobs, job{kind: "consider_issue", state: "retryable", args: `{"delivery":"d1"}`})
@@ -105,6 +112,16 @@ func TestTheOracleFindsAPlantedFaultOfEachKind(t *testing.T) {
 		{"a cap was passed", "broken", "has 2 runs on 2026-09-14, and its cap is 1", func(f *facts) {
 			f.runs["r2"] = errandRun{org: "o", issue: "i2", state: "failed", created: noon}
 			f.history = append(f.history, step{"r2", "new", "queued", 1}, step{"r2", "queued", "failed", 2})
+		}},
+		{"a repository's cap was passed", "broken", "is the 2th open fix, and its cap is 1", func(f *facts) {
+			f.fixCaps = map[string]int{"": 1}
+			f.runs["r2"] = errandRun{org: "x", issue: "i2", state: "failed", created: noon}
+			f.history = append([]step{{"r2", "new", "queued", 1}}, append(f.history, step{"r2", "queued", "failed", 2})...)
+		}},
+		{"a budget was passed", "broken", "and there is money for 1", func(f *facts) {
+			f.caps, f.money = nil, map[string]int{"o": 1}
+			f.runs["r2"] = errandRun{org: "o", issue: "i2", state: "failed", created: noon}
+			f.history = append([]step{{"r2", "new", "queued", 1}}, append(f.history, step{"r2", "queued", "failed", 2})...)
 		}},
 		{"a step is missing from a history", "broken", "which was said to be from", func(f *facts) { f.history = append(f.history[:3], f.history[4:]...) }},
 		{"the history ends elsewhere", "broken", "its history ends in", func(f *facts) { f.history = f.history[:6] }},

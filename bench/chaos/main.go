@@ -175,7 +175,12 @@ func (w *world) loadAndBreak(ctx context.Context, s *senders, cfg config, plan [
 		}
 		say("%s", a)
 		done.Add(1)
-		acts.Go(func() { w.commit(ctx, a) })
+		acts.Go(func() {
+			w.commit(ctx, a)
+			if over := time.Since(began) - a.at - a.long; over > 4*time.Second {
+				say("        (%s: took %.1f s longer)", a.fault, over.Seconds())
+			}
+		})
 	}
 	sleep(ctx, time.Until(began.Add(cfg.length)))
 	acts.Wait()

@@ -15,28 +15,9 @@ const (
 	// One step of the stored times, above a run's lease, and how many of them: beyond a run's longest deadline of all.
 	timeStep  = 150 * time.Second
 	timeSteps = 26
+	// The longest time between two looks at an issue that waits.
+	longestWait = 16 * time.Minute
 )
-
-// loosen takes the limits off that would keep the load from becoming runs. They are the organisation's own, and the
-// columns of those that this version of the schema has.
-func loosen(ctx context.Context, conn *pgx.Conn) error {
-	for table, columns := range map[string]map[string]string{
-		"organisations": {"breaker_issues": "100000", "open_fix_cap": "100000"},
-		"repositories":  {"breaker_issues": "100000", "open_fix_cap": "100000"},
-	} {
-		for column, value := range columns {
-			var has bool
-			err := conn.QueryRow(ctx, "select exists (select from information_schema.columns where table_schema = 'public' and table_name = $1 and column_name = $2)", table, column).Scan(&has)
-			if err == nil && has {
-				_, err = conn.Exec(ctx, fmt.Sprintf("update %s set %s = %s", table, column, value))
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
 
 // heal takes back every fault.
 func (w *world) heal() {
@@ -48,8 +29,8 @@ func (w *world) heal() {
 }
 
 // settle waits until nothing is left to do by itself, and then moves the stored times of what is open, step by step, until
-// every deadline has passed: what is open after that is stuck, and nobody had to wait an hour to know it. It gives the
-// moment of the first move; zero = none was needed.
+// every deadline has passed and every wait was looked at: what is open after that is stuck, and nobody had to wait an hour
+// to know it. It gives the moment before the first move.
 func (w *world) settle(ctx context.Context, say func(string, ...any)) (moved time.Time, err error) {
 	if err := w.awaitReady(ctx, time.Minute); err != nil {
 		w.observe("%v", err)
@@ -65,16 +46,19 @@ func (w *world) settle(ctx context.Context, say func(string, ...any)) (moved tim
 		return moved, err
 	}
 	say("quiet after %.1f s", time.Since(began).Seconds())
+	moved = time.Now()
+	looked := false // at every wait, after the last run's end
 	for n := range timeSteps {
 		left, words, err := open(ctx, conn)
-		if err != nil || left == 0 {
+		if err != nil || left == 0 && looked {
 			return moved, err
 		}
-		say("open: %s; moving the stored times by %s (%d)", words, timeStep, n+1)
-		if moved.IsZero() {
-			moved = time.Now()
+		by := timeStep
+		if looked = left == 0; looked {
+			by, words = longestWait, "nothing but waits"
 		}
-		if err := advance(ctx, conn, timeStep); err != nil {
+		say("open: %s; moving the stored times by %s (%d)", words, by, n+1)
+		if err := advance(ctx, conn, by); err != nil {
 			return moved, err
 		}
 		sleep(ctx, 7*time.Second) // the sweep looks every five
@@ -124,7 +108,7 @@ func open(ctx context.Context, conn *pgx.Conn) (left int, words string, err erro
 }
 
 // advance moves every time of the open runs, and of the jobs that wait, into the past: to the product it is the same as if
-// that time had gone by.
+// that time had gone by. What has ended keeps its times.
 func advance(ctx context.Context, conn *pgx.Conn, by time.Duration) error {
 	rows, err := conn.Query(ctx, `select column_name from information_schema.columns
 		where table_schema = 'public' and table_name = 'runs' and data_type = 'timestamp with time zone' and column_name <> 'finished_at'`)
@@ -141,6 +125,9 @@ func advance(ctx context.Context, conn *pgx.Conn, by time.Duration) error {
 	}
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "update runs set "+strings.Join(set, ", ")+" where finished_at is null", by); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "update waits set look_at = look_at - $1::interval", by); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, "update river_job set scheduled_at = scheduled_at - $1::interval where state in ('retryable', 'scheduled')", by)

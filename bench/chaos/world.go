@@ -29,15 +29,27 @@ import (
 	"github.com/errand-dev/errand/store/pgembed"
 )
 
-// tenant is one organisation of the run: how many runs a day it may have, and how long an issue rests between two.
+// tenant is one organisation and its limits.
 type tenant struct {
 	slug     string
-	cap      int
 	cooldown time.Duration
+	daily    int    // runs a day
+	fixes    int    // open fixes of a repository
+	breaker  int    // new issues of a repository in ten minutes; 0 = any number
+	money    *int64 // picodollars a day
 }
 
-// tenants: one whose cap is soon reached and contended for, one that rests for a day, two that run again and again.
-var tenants = []tenant{{"north", 100_000, 15 * time.Second}, {"south", 100_000, 25 * time.Second}, {"east", 100_000, 24 * time.Hour}, {"west", 12, 15 * time.Second}}
+const many = 1_000_000
+
+// tenants: one without limits, and one each whose limits are soon reached and contended for: runs at work for which there is
+// money, open fixes, runs a day, new issues at once.
+var tenants = []tenant{
+	{"north", 15 * time.Second, many, many, 0, nil},
+	{"south", 25 * time.Second, many, many, 0, new(int64(30 * 5_000_000_000_000))},
+	{"east", 24 * time.Hour, many, 6, 0, nil},
+	{"west", 15 * time.Second, 20, many, 0, nil},
+	{"middle", 15 * time.Second, many, many, 5, nil},
+}
 
 const (
 	reposEach   = 3
@@ -234,7 +246,7 @@ func (w *world) setUp(ctx context.Context) error {
 			return err
 		}
 	}
-	return loosen(ctx, conn)
+	return nil
 }
 
 func (w *world) setUpTenant(ctx context.Context, conn *pgx.Conn, i int, t tenant) error {
@@ -249,7 +261,12 @@ func (w *world) setUpTenant(ctx context.Context, conn *pgx.Conn, i int, t tenant
 			return err
 		}
 	}
-	if _, err := w.errand(ctx, "admin", "limits", "--org", t.slug, "--daily-cap", fmt.Sprint(t.cap), "--cooldown", t.cooldown.String()); err != nil {
+	_, err := conn.Exec(ctx, "update organisations set daily_run_cap = $2, cooldown_s = $3, breaker_issues = $4, budget_day_pico = $5 where slug = $1",
+		t.slug, t.daily, int(t.cooldown.Seconds()), t.breaker, t.money)
+	if err == nil {
+		_, err = conn.Exec(ctx, "update repositories set open_fix_cap = $2 where org_id = (select id from organisations where slug = $1)", t.slug, t.fixes)
+	}
+	if err != nil {
 		return err
 	}
 	for _, kind := range []string{"sentry", "generic"} {
