@@ -96,3 +96,19 @@ func TestIssuesSeenAreCountedByReceipt(t *testing.T) {
 		t.Errorf("%d issues seen, %d before: want the one that was received today", got, before)
 	}
 }
+
+// A mapping's stack root is held against both names of a frame, so both are shown.
+func TestAFrameShowsItsAbsolutePathToo(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+		seeder{t, ctx, c, w.now()}.event(&w.a, w.a.crash, 0, toJSON(t, errand.Event{Exceptions: []errand.Exception{{Type: "E", Frames: []errand.Frame{
+			{Filename: "app/a.py", AbsPath: "/srv/<release>/app/a.py", Line: 3}, {Filename: "/srv/same.py", AbsPath: "/srv/same.py", Line: 4},
+		}}}}))
+	})
+	body := w.as(w.a.org, access.Viewer).get("/issues/" + string(w.a.crash)).body
+	wantAll(t, "the issue", body, "app/a.py", "/srv/&lt;release&gt;/app/a.py")
+	if n := strings.Count(body, "/srv/same.py"); n != 1 {
+		t.Errorf("one path is shown %d times", n)
+	}
+}
