@@ -352,7 +352,7 @@ func TestServeRefusesToStartWithoutWhatKeepsItSafe(t *testing.T) {
 		{"a public address in the clear", "ERRAND_PUBLIC_URL", "http://errand.example.com", "not https"},
 		{"no private key", "ERRAND_GITHUB_PRIVATE_KEY", "", "ERRAND_GITHUB_PRIVATE_KEY_FILE"},
 		{"a private key that is none", "ERRAND_GITHUB_PRIVATE_KEY", "-----BEGIN-----", "errand: ERRAND_GITHUB_PRIVATE_KEY:"},
-		{"no App", "ERRAND_GITHUB_APP_ID", "0", "errand: ERRAND_GITHUB_APP_ID: is not set"},
+		{"no App", "ERRAND_GITHUB_APP_ID", "", "errand: ERRAND_GITHUB_APP_ID: is not set"},
 		{"proxies that are no networks", "ERRAND_TRUSTED_PROXIES", "everybody", "10.0.0.0/8"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
