@@ -23,6 +23,7 @@ type choice struct {
 	gate     errand.Gate // GateOK with a rule
 	rule     *store.Mapping
 	path     string // where the deciding frame lies in the repository; "" for module and project rules
+	by       string // what decided, in words
 	detail   string
 	remedy   string
 	evidence []errand.Evidence
@@ -122,7 +123,7 @@ func best(fit []candidate, of string) choice {
 		return cmp.Or(cmp.Compare(a.rule.Position, b.rule.Position), cmp.Compare(a.rule.ID, b.rule.ID))
 	})
 	won := fit[0]
-	c := choice{gate: errand.GateOK, rule: won.rule, path: won.path}
+	c := choice{gate: errand.GateOK, rule: won.rule, path: won.path, by: "it applies to " + of}
 	for _, other := range fit {
 		c.evidence = append(c.evidence, evidence(other.rule, "applies to "+of))
 		if !sameTarget(other.rule, won.rule) {

@@ -33,6 +33,7 @@ type adminCmd struct {
 	} `cmd:"" help:"Which repository an error belongs to."`
 	Mode   adminMode   `cmd:"" help:"Set an organisation, or one repository, to active, observe (decide, start nothing) or paused."`
 	Limits adminLimits `cmd:"" help:"Show the limits under which runs start, and change those that are given."`
+	Policy adminPolicy `cmd:"" help:"Show what else decisions rest on (environments, incidents, open fixes, money), and change what is given."`
 }
 
 type orgFlags struct {
@@ -144,6 +145,7 @@ type adminMappingAdd struct {
 	Project      string `name:"project" help:"Only errors of this project of the tracker."`
 	Platform     string `name:"platform" help:"Only errors of this platform."`
 	Environment  string `name:"environment" help:"Only errors of this environment."`
+	Tag          string `name:"tag" placeholder:"KEY=VALUE" help:"Only errors with this tag; with --ref, the branch for such errors."`
 	Workflow     string `name:"workflow" default:"errand.yml" help:"File in .github/workflows."`
 	Ref          string `name:"ref" help:"Branch to fix; empty: the default branch."`
 	BaseDir      string `name:"base-dir" help:"Part of a monorepo; empty: the whole."`
@@ -164,8 +166,9 @@ func (c adminMappingAdd) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		key, value, _ := strings.Cut(c.Tag, "=")
 		return d.AddMapping(ctx, org, dispatch.NewMapping{
-			Repository: repo, Source: source, StackRoot: c.StackRoot, SourceRoot: c.SourceRoot, ModulePrefix: c.ModulePrefix, Project: c.Project,
+			TagKey: key, TagValue: value, Repository: repo, Source: source, StackRoot: c.StackRoot, SourceRoot: c.SourceRoot, ModulePrefix: c.ModulePrefix, Project: c.Project,
 			Platform: c.Platform, Environment: c.Environment, WorkflowFile: c.Workflow, Ref: c.Ref, BaseDir: c.BaseDir,
 		})
 	})
@@ -311,7 +314,13 @@ func (c adminLimits) Run(ctx context.Context) error {
 	}
 	return c.within(ctx, func(db *database, org errand.ID) error {
 		var o store.Organisation
-		err := db.InTx(ctx, org, func(tx *store.Tx) (err error) { o, err = tx.SetOrganisationLimits(ctx, change); return err })
+		err := db.InTx(ctx, org, func(tx *store.Tx) (err error) {
+			if o, err = tx.SetOrganisationLimits(ctx, change); err != nil {
+				return err
+			}
+			_, err = tx.DispatchLookNow(ctx, time.Now()) // what waits for a limit is asked again
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -36,6 +36,7 @@ type appConfig struct {
 	Master          []byte // the secret key
 	PreviousMasters [][]byte
 	GitHub          github.Config
+	OIDCIssuer      string // of GitHub's ID tokens; "" = what goes with the API's address
 	TrustedProxies  []*net.IPNet
 	Drain           time.Duration // how long requests are still taken after the signal to stop
 	SearchFor       time.Duration // how long an unclear dispatch is searched for; 0 = the default
@@ -103,8 +104,12 @@ func newApp(ctx context.Context, db *database, cfg appConfig) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
+	identity, web, err := newIdentity(cfg)
+	if err != nil {
+		return nil, err
+	}
 	own, err := runnerapi.New(runnerapi.Config{
-		Store: db.Store, Runs: lives, Keys: tokens, Catalogue: prices, PublicURL: cfg.PublicURL,
+		Store: db.Store, Runs: lives, Keys: tokens, Catalogue: prices, IDTokens: identity, GitHub: proof{gh}, PublicURL: cfg.PublicURL, WebURL: web,
 		Problem: func(err error) error { return server.ToProblem(err) }, Clock: clock, Logger: cfg.Log, Metrics: metrics,
 	})
 	if err != nil {
@@ -115,6 +120,10 @@ func newApp(ctx context.Context, db *database, cfg appConfig) (*app, error) {
 		return nil, err
 	}
 
+	mappings := dispatch.NewAPI(dispatch.APIConfig{
+		Dispatch: disp, Payloads: hooks, Caller: sessionCaller(people), Problem: func(err error) error { return server.ToProblem(err) },
+	})
+
 	// Faces, and the server that carries them.
 	pages, err := console.New(console.Config{Store: db.Store, Access: people, Actions: disp, Clock: clock, Logger: cfg.Log, Version: version})
 	if err != nil {
@@ -124,7 +133,7 @@ func newApp(ctx context.Context, db *database, cfg appConfig) (*app, error) {
 	disp.AddWorkers(a.workers)
 	e := server.New(server.Config{
 		Log: cfg.Log, Clock: clock, Version: version, Metrics: metrics, Ready: a.ready.check,
-		Pages: []server.Mounter{hooks, pages}, Operations: []server.Registrar{own}, TrustedProxies: cfg.TrustedProxies,
+		Pages: []server.Mounter{hooks, pages}, Operations: []server.Registrar{own, mappings}, TrustedProxies: cfg.TrustedProxies,
 	})
 	// A browser gets an error as a page, everybody else as a problem.
 	e.HTTPErrorHandler = pages.ErrorHandler(func(err error) console.Problem {
