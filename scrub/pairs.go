@@ -33,7 +33,7 @@ func keyKind(name string) keyword {
 		return keyword{}
 	case "pass", "pw":
 		return keyword{kind: KindPassword, weak: true}
-	case "auth", "sig", "token", "credential", "credentials":
+	case "auth", "sig", "token":
 		return keyword{kind: KindSecret, weak: true}
 	case "cookie", "setcookie", "cookies":
 		return keyword{kind: KindCookie, line: true}
@@ -59,6 +59,9 @@ func keyKind(name string) keyword {
 		if strings.HasSuffix(k, suffix) {
 			return keyword{kind: KindSecret}
 		}
+	}
+	if strings.HasSuffix(k, "credential") || strings.HasSuffix(k, "credentials") {
+		return keyword{kind: KindSecret, weak: true}
 	}
 	return keyword{}
 }

@@ -89,7 +89,18 @@ func New() *Scrubber {
 	add(KindGoogle, 20, dash, false, nil, "ya29.", "GOCSPX-")
 	add(KindToken, 20, dotted, true, nil, "glpat-", "npm_", "pypi-AgEIcHlwaS5vcmc", "dop_v1_", "shpat_", "shpss_", "xkeysib-", "sntrys_", "sntryu_", "phx_")
 	add(KindToken, 20, letters("+/="), false, mixed, "whsec_")
-	add(KindToken, 30, letters("_-."), false, mixed, "SG.", "hf_")
+	add(KindToken, 30, letters("_-."), false, mixed, "SG.")
+	// What gitleaks' rules knew and these did not (tools/scruboracle). Such prefixes are parts of names too (berlin_api_),
+	// so they stand at the beginning of a word, and what follows is no words.
+	add(KindToken, 20, dash, false, drawn, "glptt-", "glrt-", "gldt-", "glcbt-", "glimt-", "glsoat-", "glft-", "gloas-", "glagent-", "dckr_pat_", "dckr_oat_",
+		"PMAK-", "pscale_tkn_", "pscale_pw_", "pscale_oauth_", "lin_api_", "pplx-", "glsa_", "NRAK-", "AGE-SECRET-KEY-1", "sq0atp-", "sq0csp-")
+	add(KindToken, 32, alnum, false, hexOnly, "shpca_", "shppa_", "doo_v1_", "dor_v1_", "rubygems_", "pul-", "dapi", "SK")
+	add(KindToken, 40, dotted, true, nil, ".atlasv1.")       // behind the 14 letters that name the token
+	add(KindToken, 34, alnum, false, nil, "hf_", "api_org_") // letters of both cases, and by chance of one
+	add(KindToken, 32, letters("+/="), false, mixed, "glc_")
+	add(KindToken, 40, alnum, false, mixed, "ntn_", "dp.pt.", "dp.st.", "dp.sa.", "dp.ct.")
+	add(KindToken, 40, letters("_-+/="), false, mixed, "fo1_", "fm1_", "fm1a_", "fm2_", "hvs.", "hvb.")
+	add(KindToken, 22, dash, false, mixed, "EAAA")
 	for _, scheme := range []string{"Bearer ", "bearer ", "BEARER "} {
 		s.prefixes[scheme[0]] = append(s.prefixes[scheme[0]], &prefix{text: scheme, kind: KindAuth, set: base64url, least: 8, check: hasDigit, keep: true})
 	}
@@ -254,6 +265,20 @@ func hasDigit(v string) bool { return strings.ContainsAny(v, "0123456789") }
 // mixed tells a random token from words joined by dashes (a CSS class, a slug).
 func mixed(v string) bool {
 	return hasDigit(v) && strings.ContainsAny(v, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") && strings.ContainsAny(v, "abcdefghijklmnopqrstuvwxyz")
+}
+
+// drawn tells letters that chance has drawn from words of one case: such a token may lack digits.
+func drawn(v string) bool {
+	return hasDigit(v) || strings.ToLower(v) != v && strings.ToUpper(v) != v
+}
+
+func hexOnly(v string) bool {
+	for i := range len(v) {
+		if !hex(v[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 func basic(v string) bool {

@@ -124,6 +124,8 @@ func TestTextKeeps(t *testing.T) {
 		"id 1700000000000", "4111111111111112", "0.4111111111111111", "issues/4111111111111111/", "0190f3a2-7c1d-7e52-9b0a-3f6f2f1f0a11",
 		"deadbeefdeadbeefdeadbeefdeadbeefdeadbeef", "Unexpected token: string", "Unexpected token = in JSON", "SyntaxError: Unexpected token '}'",
 		"if password == nil", "password != other", "password=null", "password: ***", `"token": null`, "PWD=/srv/app", "max_tokens=100", "author=jane",
+		"berlin_api_of_a_function_with_a_long_name", "rubygems_install_with_a_function_name_of_that_length", "user_credentials: none were given", "SKU-123456789012345678901234567890123",
+		"EAAAuthenticationFailedBecauseOfTheProvider", "hf_download_a_model_with_a_long_long_name", "hvs.internal.example.com", "glft-some-words-joined-by-dashes",
 		"Bearer authentication failed", "Basic authentication required", "sk-loading-indicator-container-large", "task-AbCdEf0123456789AbCdEf", "AKIAnotakey",
 		"-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----", "eyJust.a.word", "password=[removed: password]", "[Filtered]", "compass: north", "bypass=1",
 		"KeyError: 'total'", "a=b", ":", "=", "@", "://", "x://@", "password=", "password:", "Cookie:", "é@é.é",
