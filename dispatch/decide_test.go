@@ -121,6 +121,19 @@ func decisionCases() []decisionCase {
 		{"the installation is suspended", func(i *Input) { i.Installations[1] = store.Installation{SuspendedAt: ago(0)} }, errand.OutcomeSkip, errand.GateInstallationSuspended, nil, errand.GateInstallationSuspended},
 		{"the installation is deleted", func(i *Input) { i.Installations[1] = store.Installation{DeletedAt: ago(0)} }, errand.OutcomeSkip, errand.GateInstallationGone, nil, errand.GateInstallationGone},
 		{"the installation is not the organisation's", func(i *Input) { delete(i.Installations, 1) }, errand.OutcomeSkip, errand.GateInstallationGone, nil, errand.GateInstallationGone},
+		{"GitHub blocked the repository", func(i *Input) { withRepo(i, func(r *store.Repository) { r.BlockedAt = ago(0) }) }, errand.OutcomeSkip, errand.GateRepoBlocked, nil, errand.GateRepoBlocked},
+		{"the installation grants Contents", func(i *Input) {
+			i.Installations[1] = store.Installation{Permissions: "fail", PermissionsExtra: []string{"contents: read"}}
+		}, errand.OutcomeSkip, errand.GatePermissions, nil, errand.GatePermissions},
+		{"the installation grants Contents, and the operator allows it", func(i *Input) {
+			i.Installations[1] = store.Installation{Permissions: "fail", PermissionsExtra: []string{"contents: read"}}
+			i.AllowExtraPermissions = true
+		}, errand.OutcomeRun, errand.GateOK, nil, errand.GateOK},
+		{"the installation lacks Actions, whatever the operator allows", func(i *Input) {
+			i.Installations[1] = store.Installation{Permissions: "fail", PermissionsMissing: []string{"actions: write"}}
+			i.AllowExtraPermissions = true
+		}, errand.OutcomeSkip, errand.GatePermissions, nil, errand.GatePermissions},
+		{"what the installation grants is not known yet", func(i *Input) { i.Installations[1] = store.Installation{Permissions: "unknown"} }, errand.OutcomeRun, errand.GateOK, nil, errand.GateOK},
 		{"the repository is paused", func(i *Input) { withRepo(i, func(r *store.Repository) { r.Mode = "paused" }) }, errand.OutcomeSkip, errand.GateRepoPaused, nil, errand.GateRepoPaused},
 		{"a run is under way", func(i *Input) { i.Open = &store.Run{ID: "r", State: errand.Running} }, errand.OutcomeWait, errand.GateRunOpen, nil, errand.GateRunOpen},
 		{"a pull request stands", func(i *Input) { i.Ended = []store.Run{ended(errand.PROpened, "", 48*time.Hour)} }, errand.OutcomeWait, errand.GatePROpen, in(12 * 24 * time.Hour), errand.GateOK},

@@ -18,6 +18,7 @@ func TestWhatBecameOfASilentRun(t *testing.T) {
 		return func(r *github.WorkflowRun) { r.Status, r.Conclusion, r.Jobs = "completed", conclusion, n }
 	}
 	underWay := func(*github.WorkflowRun) {}
+	removed := func(r *github.WorkflowRun) { r.ID = -r.ID }
 	const never, silent = errand.ReasonNeverStarted, errand.ReasonSilent
 	for _, tt := range []struct {
 		says    string
@@ -42,6 +43,8 @@ func TestWhatBecameOfASilentRun(t *testing.T) {
 		{"running, silent, and GitHub cannot be asked", true, 25 * time.Minute, nil, errand.Running, "", false},
 		{"its machine died", true, 5 * time.Minute, completed("failure", jobs(1)), errand.Failed, silent, false},
 		{"it was cancelled on GitHub's page", true, 5 * time.Minute, completed("cancelled", jobs(1)), errand.Cancelled, errand.ReasonWorkflowCancelled, false},
+		{"its workflow run was deleted, and nothing started", false, 3 * time.Minute, removed, errand.Failed, errand.ReasonWorkflowDeleted, false},
+		{"its workflow run was deleted while it ran", true, 5 * time.Minute, removed, errand.Failed, errand.ReasonWorkflowDeleted, false},
 		{"it passed its time and goes on", true, 26 * time.Minute, underWay, errand.TimedOut, errand.ReasonDeadline, true},
 		{"it passed its time and GitHub cannot be asked", true, 26 * time.Minute, nil, errand.TimedOut, errand.ReasonDeadline, true},
 		{"it passed its time and was over by then", true, 26 * time.Minute, completed("failure", jobs(1)), errand.Failed, silent, false},
@@ -180,9 +183,7 @@ func TestCancel(t *testing.T) {
 func TestGitHubsCancellationIsBestEffort(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	failure := func(o github.Outcome) error {
-		return &github.Error{Call: github.CallCancel, Finding: github.Finding{Outcome: o, RetryAfter: time.Minute}}
-	}
+	failure := func(o github.Outcome) error { return failure(o, time.Minute) }
 	for _, tt := range []struct {
 		says   string
 		answer error
@@ -207,5 +208,36 @@ func TestGitHubsCancellationIsBestEffort(t *testing.T) {
 		}
 		w.github.made(map[string]int{"cancel": 1})
 		w.stands(run.ID, errand.Cancelled, errand.ReasonCancelledByPerson)
+	}
+}
+
+func TestC31_AnAbsentWorkflowRunIsNoEndWhereTheRepositoryCannotBeSeen(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	run := w.queued()
+	w.dispatch(run.ID)
+	w.pass(3 * time.Minute)
+	w.github.change(func() { w.github.runs, w.github.listErr = nil, errors.New("no answer") })
+	w.reconcile(run.ID)
+	w.stands(run.ID, errand.Dispatched, errand.ReasonNone)
+	w.github.change(func() { w.github.listErr, w.github.repositories = nil, nil }) // out of the installation: its runner may be at work
+	w.reconcile(run.ID)
+	w.stands(run.ID, errand.Dispatched, errand.ReasonNone)
+}
+
+func TestC22_AWorkflowRunIsLookedForUnderTheRepositorysNewName(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	run := w.queued()
+	w.dispatch(run.ID)
+	w.pass(3 * time.Minute)
+	w.github.change(func() {
+		w.github.name, w.github.absentAt = "store", "shop" // the old name was given away: no redirect, a plain 404
+		w.github.runs[0].Status, w.github.runs[0].Conclusion = "completed", "failure"
+	})
+	w.reconcile(run.ID)
+	w.stands(run.ID, errand.Failed, errand.ReasonWorkflowFailed)
+	if n := w.count("select count(*) from repositories where name = 'store'"); n != 1 {
+		t.Error("the new name is not saved")
 	}
 }

@@ -31,16 +31,17 @@ type fakeGitHub struct {
 	t     *testing.T
 	clock errand.Clock
 
-	mu      sync.Mutex
-	calls   map[string]int
-	checks  int                                                       // questions about an installation
-	answers []func(start func() github.WorkflowRun) github.Dispatched // of the next dispatches; none left = accepted
-	findErr error
-	runErr  error
-	stop    error // of a cancellation
-	runs    []github.WorkflowRun
-	name    string // of the repository, now
-	during  func() // called within a dispatch, without the lock
+	mu       sync.Mutex
+	calls    map[string]int
+	checks   int                                                       // questions about an installation
+	answers  []func(start func() github.WorkflowRun) github.Dispatched // of the next dispatches; none left = accepted
+	findErr  error
+	runErr   error
+	stop     error // of a cancellation
+	runs     []github.WorkflowRun
+	name     string // of the repository, now
+	absentAt string // a name under which nothing is found any more
+	during   func() // called within a dispatch, without the lock
 
 	installation github.InstallationCheck
 	checkErr     error // of a question about the installation
@@ -52,7 +53,7 @@ func newFakeGitHub(t *testing.T, clock errand.Clock) *fakeGitHub {
 	return &fakeGitHub{
 		t: t, clock: clock, calls: map[string]int{}, name: "shop",
 		installation: github.InstallationCheck{Installation: github.Installation{ID: 1, Account: "acme"}, Verdict: errand.Pass},
-		repositories: []github.Repo{{ID: 7, Owner: "acme", Name: "shop", DefaultBranch: "main"}},
+		repositories: []github.Repo{{ID: 7, Owner: "acme", Name: "shop", DefaultBranch: "main", Private: true}},
 	}
 }
 
@@ -141,7 +142,7 @@ func (f *fakeGitHub) Run(_ context.Context, t github.Target, id int64) (github.W
 		return github.WorkflowRun{}, f.runErr
 	}
 	for _, r := range f.runs {
-		if r.ID == id {
+		if r.ID == id && t.Name != f.absentAt {
 			return r, nil
 		}
 	}

@@ -2,6 +2,7 @@ package github
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -189,7 +190,7 @@ func (a *App) Repository(ctx context.Context, installationID, repositoryID int64
 		return *told, nil
 	}
 	var found *Repo
-	err = a.repositories(ctx, c, func(r Repo) bool {
+	_, err = a.repositories(ctx, c, func(r Repo) bool {
 		if r.ID == repositoryID {
 			found = &r
 		}
@@ -204,39 +205,48 @@ func (a *App) Repository(ctx context.Context, installationID, repositoryID int64
 	return *found, nil
 }
 
-// Repositories lists the installation's repositories with a token that can do nothing else.
+// Repositories lists the installation's repositories with a token that can do nothing else. It gives all of them or an
+// error, never a part: what is missing from the list is taken for gone.
 func (a *App) Repositories(ctx context.Context, installationID int64) ([]Repo, error) {
 	c, err := a.forScope(scope{installation: installationID})
 	if err != nil {
 		return nil, err
 	}
 	var all []Repo
-	err = a.repositories(ctx, c, func(r Repo) bool {
+	total, err := a.repositories(ctx, c, func(r Repo) bool {
 		all = append(all, r)
 		return true
 	})
+	if err == nil && total != len(all) {
+		err = &Error{Call: CallRead, Status: http.StatusOK, Finding: Finding{
+			Outcome: ServerError, RetryAfter: pauseServer, Message: fmt.Sprintf("the list of repositories changed while it was read, or is too long: %d of %d", len(all), total),
+		}}
+	}
 	return all, err
 }
 
 // maxPages bounds every listing: GitHub ends filtered ones at 1,000 entries, and installations hold few thousands.
 const maxPages = 100
 
-func (a *App) repositories(ctx context.Context, c *scoped, each func(Repo) bool) error {
+// repositories goes through the pages until each says stop; total is how many GitHub says there are.
+func (a *App) repositories(ctx context.Context, c *scoped, each func(Repo) bool) (total int, err error) {
 	for page := 1; page <= maxPages; page++ {
 		var got struct {
+			Total        int       `json:"total_count"`
 			Repositories []apiRepo `json:"repositories"`
 		}
 		if err := a.get(ctx, c.client, CallRead, "installation/repositories?per_page=100&page="+strconv.Itoa(page), &got); err != nil {
-			return err
+			return total, err
 		}
+		total = got.Total
 		for _, r := range got.Repositories {
 			if !each(r.repo()) {
-				return nil
+				return total, nil
 			}
 		}
 		if len(got.Repositories) < 100 {
-			return nil
+			break
 		}
 	}
-	return nil
+	return total, nil
 }
