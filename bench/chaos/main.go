@@ -280,7 +280,7 @@ func (w *world) gather(ctx context.Context, s *senders, moved time.Time, plant s
 	return f, f.read(ctx, conn)
 }
 
-// tell prints the three kinds of finding, and what the run was made of, so that an idle one is seen to be idle.
+// tell prints what was found, and what the run was made of, so that an idle one is seen to be idle.
 func tell(say func(string, ...any), s *senders, f *facts, v *verdict) {
 	states, outcomes := map[string]int{}, map[string]int{}
 	for _, r := range f.runs {
@@ -292,13 +292,16 @@ func tell(say func(string, ...any), s *senders, f *facts, v *verdict) {
 	say("%d sent, %d given up by their senders, told: %v; %d stored", s.sent, s.gaveUp, outcomes, len(f.deliveries))
 	say("%d issues, %d decisions, %d runs %v, %d workflow runs at GitHub, %d exchanged, %d results and reports acknowledged",
 		len(f.issues), len(f.decisions), len(f.runs), states, len(f.accepted), len(f.granted), len(f.reported))
-	for name, list := range map[string][]string{"lost": v.lost, "twice": v.twice, "stuck": v.stuck, "broken": v.broken} {
-		for i, words := range list {
+	for _, found := range []struct {
+		name string
+		list []string
+	}{{"lost", v.lost}, {"twice", v.twice}, {"stuck", v.stuck}, {"broken", v.broken}} {
+		for i, words := range found.list {
 			if i == 25 {
-				say("%s: and %d more", name, len(list)-i)
+				say("%s: and %d more", found.name, len(found.list)-i)
 				break
 			}
-			say("%s: %s", name, words)
+			say("%s: %s", found.name, words)
 		}
 	}
 }

@@ -40,7 +40,7 @@ var plants = map[string]func(context.Context, *world, *pgx.Conn) error{
 	// A run is open, and nobody will look at it.
 	"stuck": func(ctx context.Context, _ *world, conn *pgx.Conn) error {
 		return one(conn.Exec(ctx, `update runs set state = 'running', finished_at = null, deadline_at = now() + interval '1 day'
-			where id = (select id from runs where state in ('no_fix', 'failed', 'timed_out') order by id desc limit 1)`))
+			where id = (select id from runs where state in ('no_fix', 'failed', 'timed_out') order by result_digest is not null, id desc limit 1)`))
 	},
 }
 
