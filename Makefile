@@ -24,6 +24,10 @@ test: ## All tests, race detector on.
 oracle: ## What gitleaks finds in a planted corpus, the scrubber has removed (compiles gitleaks, in a module of its own).
 	cd tools/scruboracle && GOFLAGS="$(GOFLAGS) -mod=mod" $(GO) test -timeout 5m -count 1 ./...
 
+bench: ## Measure ingest, dispatch, tokens and decisions on this machine (BENCH=short: within 50 s).
+	@$(GO) build -o $(BIN)/bench ./bench
+	@BENCH=$(BENCH) $(BIN)/bench
+
 browser: ## The console in a real browser (needs Chromium).
 	ERRAND_BROWSER=1 $(GO) test -timeout 5m -run Browser -count 1 -v ./console/...
 
@@ -62,4 +66,4 @@ $(BIN)/gofumpt: tools/gofumpt/go.mod
 $(BIN)/golangci-lint: tools/golangci-lint/go.mod
 	$(GO) build -modfile=tools/golangci-lint/go.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-.PHONY: help build demo test oracle browser chaos lint fmt generate check-generated check-docs clean
+.PHONY: bench help build demo test oracle browser chaos lint fmt generate check-generated check-docs clean

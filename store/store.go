@@ -109,12 +109,21 @@ type Tx struct {
 // InTx runs fn in a transaction of the organisation and commits when fn returns nil. Otherwise, and on a panic, it rolls
 // back and returns fn's error as it is. Side effects outside the database belong after InTx, never inside.
 func (s *Store) InTx(ctx context.Context, org errand.ID, fn func(*Tx) error) error {
-	return s.InTxOf(ctx, []errand.ID{org}, fn)
+	return s.inTx(ctx, []errand.ID{org}, "", fn)
 }
 
 // InTxOf is InTx for several organisations at once; only the tables of ingest (deliveries, delivery_keys, issues,
 // events) accept it, every other raises an error.
 func (s *Store) InTxOf(ctx context.Context, orgs []errand.ID, fn func(*Tx) error) error {
+	return s.inTx(ctx, orgs, planOnce, fn)
+}
+
+// planOnce is for the statements of ingest, which look up or write a list of rows by their keys: one plan serves every list,
+// and making it anew each time costs more than the rows. A plan that was made while a table was small must not scan it.
+const planOnce = ", set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true)," +
+	" set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)"
+
+func (s *Store) inTx(ctx context.Context, orgs []errand.ID, settings string, fn func(*Tx) error) error {
 	if len(orgs) == 0 {
 		return errand.Errorf(errand.CodeInternal, nil, "a transaction without an organisation")
 	}
@@ -127,7 +136,7 @@ func (s *Store) InTxOf(ctx context.Context, orgs []errand.ID, fn func(*Tx) error
 		list[i] = string(id)
 	}
 	// One round trip begins the transaction and names its organisations, for the length of the transaction only.
-	begin := "begin; select set_config('errand.orgs', '" + strings.Join(list, ",") + "', true)"
+	begin := "begin; select set_config('errand.orgs', '" + strings.Join(list, ",") + "', true)" + settings
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
 		return fn(&Tx{Queries: db.New(translating{tx}), pgx: tx, jobs: s.jobs})
 	})

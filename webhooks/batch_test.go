@@ -22,13 +22,13 @@ var batchNoon = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
 // press is a database and a writer whose batches a test composes itself.
 type press struct {
-	t    *testing.T
+	t    testing.TB
 	db   *storetest.DB
 	w    *Webhooks
 	orgs []errand.ID
 }
 
-func newPress(t *testing.T, orgs int) *press {
+func newPress(t testing.TB, orgs int) *press {
 	t.Helper()
 	p := &press{t: t, db: storetest.New(t)}
 	if err := p.db.MaintainDeliveries(t.Context(), batchNoon, 1000*time.Hour); err != nil {

@@ -108,10 +108,12 @@ func (w *Webhooks) receive(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	watch := w.startWatch()
 	src, kind, err := w.lookup(req.Context(), c.Param("source"))
 	if err != nil {
 		return err
 	}
+	watch.lap(stageLookup)
 	if err := checkContentType(req.Header); err != nil {
 		return err
 	}
@@ -119,16 +121,13 @@ func (w *Webhooks) receive(c echo.Context) error {
 	if err := w.verify(req, src, kind, body, now); err != nil {
 		return err
 	}
-	d := &delivery{
-		id: errand.NewID(now), org: src.Org, source: src.ID, kind: src.Kind, receivedAt: now,
-		sha256: sha256.Sum256(body), size: len(body),
-	}
-	refusal := w.understand(d, kind, req.Header, body)
+	watch.lap(stageVerify)
+	d, refusal := w.prepare(src, kind, req.Header, body, now)
+	watch.lap(stageUnderstand)
 	// A tracker that hangs up early does not send again by itself, so the delivery is kept all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), storeTimeout)
 	defer cancel()
-	became, err := w.writer.write(ctx, d)
-	if err != nil {
+	if d.settled, err = w.writer.write(ctx, d); err != nil {
 		w.count.lost.WithLabelValues(d.kind).Inc()
 		w.logDelivery(ctx, slog.LevelError, d, slog.String("error", err.Error()))
 		return &errand.Error{
@@ -136,7 +135,7 @@ func (w *Webhooks) receive(c echo.Context) error {
 			Hint: "send it again", Cause: err,
 		}
 	}
-	d.settled = became
+	watch.lap(stageStore)
 	w.count.deliveries.WithLabelValues(d.kind, string(d.outcome)).Inc()
 	w.tally.add(d)
 	w.logDelivery(ctx, slog.LevelInfo, d)
@@ -144,6 +143,35 @@ func (w *Webhooks) receive(c echo.Context) error {
 		return refusal
 	}
 	return c.JSON(http.StatusAccepted, answer{Delivery: d.id, Outcome: d.outcome, Reason: d.reason})
+}
+
+// prepare makes of an authentic body what is written. The refusal, if there is one, is for the sender: the delivery is
+// written all the same, as rejected.
+func (w *Webhooks) prepare(src store.SourceSecret, kind provider, h http.Header, body []byte, now time.Time) (d *delivery, refusal error) {
+	d = &delivery{
+		id: errand.NewID(now), org: src.Org, source: src.ID, kind: src.Kind, receivedAt: now,
+		sha256: sha256.Sum256(body), size: len(body),
+	}
+	return d, w.understand(d, kind, h, body)
+}
+
+// Delivery is one authentic delivery, understood and not yet stored. Prepare and Store are the two halves of what the
+// endpoint does after the signature, apart so that the writer can be measured without the rest.
+type Delivery = delivery
+
+// Prepare understands a body that is taken to be authentic.
+func (w *Webhooks) Prepare(ctx context.Context, publicID string, h http.Header, body []byte) (*Delivery, error) {
+	src, kind, err := w.lookup(ctx, publicID)
+	if err != nil {
+		return nil, err
+	}
+	return w.prepare(src, kind, h, body, w.clock().UTC().Truncate(time.Microsecond))
+}
+
+// Store returns when the delivery is durable, and tells what became of it.
+func (w *Webhooks) Store(ctx context.Context, d *Delivery) (outcome string, err error) {
+	s, err := w.writer.write(ctx, d)
+	return string(s.outcome), err
 }
 
 // readBody holds the cap on the size that is announced and on what then comes.

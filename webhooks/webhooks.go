@@ -52,6 +52,7 @@ type counters struct {
 	deliveries *prometheus.CounterVec
 	unsigned   *prometheus.CounterVec
 	lost       *prometheus.CounterVec
+	stages     *prometheus.HistogramVec
 }
 
 // provider is a kind of tracker. A further kind is one file with these methods and one line in providers.
@@ -94,13 +95,14 @@ func New(cfg Config) (*Webhooks, error) {
 			}, []string{"kind"}),
 		},
 	}
+	w.count.stages = newStages()
 	w.tally = newTally()
 	if cfg.Store == nil || cfg.Sealer == nil || cfg.Scrubber == nil || cfg.Clock == nil || cfg.Logger == nil {
 		return nil, errand.Errorf(errand.CodeInternal, nil, "webhooks: a part of the configuration is missing")
 	}
 	w.writer = newWriter(w.persist)
 	if cfg.Metrics != nil {
-		for _, c := range append(w.tally.collectors(), w.count.deliveries, w.count.unsigned, w.count.lost, w.writer.sizes) {
+		for _, c := range append(w.tally.collectors(), w.count.deliveries, w.count.unsigned, w.count.lost, w.count.stages, w.writer.sizes) {
 			if err := cfg.Metrics.Register(c); err != nil {
 				return nil, errand.Errorf(errand.CodeInternal, err, "webhooks: metrics")
 			}

@@ -16,11 +16,8 @@ UPDATE delivery_keys SET failed_at = NULL, delivery_id = @delivery_id, received_
 
 -- The issues that exist already, locked in the order asked for until the transaction ends.
 -- name: WebhooksLockIssues :many
-SELECT i.* FROM (
-  SELECT unnest(@source_ids::uuid[]) AS source_id, unnest(@provider_ids::text[]) AS provider_id, generate_subscripts(@source_ids::uuid[], 1) AS place
-) k
-JOIN issues i ON i.source_id = k.source_id AND i.provider_id = k.provider_id
-ORDER BY k.place FOR NO KEY UPDATE OF i;
+SELECT i.* FROM (SELECT unnest(@source_ids::uuid[]) AS source_id, unnest(@provider_ids::text[]) AS provider_id) k
+CROSS JOIN LATERAL (SELECT * FROM issues WHERE issues.source_id = k.source_id AND issues.provider_id = k.provider_id FOR NO KEY UPDATE) i;
 
 -- Writes issues as they are to be: new ones, and those that WebhooksLockIssues gave. Gives the ids of those written; one that
 -- somebody else made in between is not among them.
@@ -50,10 +47,10 @@ ON CONFLICT ON CONSTRAINT events_provider_key DO NOTHING RETURNING id;
 
 -- Events that were there before, and whether the job that was to decide about them failed for good.
 -- name: WebhooksKnownEvents :many
-SELECT e.id, e.issue_id, e.provider_id,
-       EXISTS (SELECT 1 FROM delivery_keys d WHERE d.delivery_id = e.delivery_id AND d.failed_at IS NOT NULL) AS failed
+SELECT n.id, n.issue_id, n.provider_id,
+       EXISTS (SELECT 1 FROM delivery_keys d WHERE d.delivery_id = n.delivery_id AND d.failed_at IS NOT NULL) AS failed
 FROM (SELECT unnest(@issue_ids::uuid[]) AS issue_id, unnest(@provider_ids::text[]) AS provider_id) k
-JOIN events e ON e.issue_id = k.issue_id AND e.provider_id = k.provider_id;
+CROSS JOIN LATERAL (SELECT e.id, e.issue_id, e.provider_id, e.delivery_id FROM events e WHERE e.issue_id = k.issue_id AND e.provider_id = k.provider_id LIMIT 1) n;
 
 -- Another delivery's job decides about the event now.
 -- name: WebhooksReconsider :exec

@@ -160,10 +160,10 @@ func (q *Queries) WebhooksClaim(ctx context.Context, arg WebhooksClaimParams) ([
 }
 
 const webhooksKnownEvents = `-- name: WebhooksKnownEvents :many
-SELECT e.id, e.issue_id, e.provider_id,
-       EXISTS (SELECT 1 FROM delivery_keys d WHERE d.delivery_id = e.delivery_id AND d.failed_at IS NOT NULL) AS failed
+SELECT n.id, n.issue_id, n.provider_id,
+       EXISTS (SELECT 1 FROM delivery_keys d WHERE d.delivery_id = n.delivery_id AND d.failed_at IS NOT NULL) AS failed
 FROM (SELECT unnest($1::uuid[]) AS issue_id, unnest($2::text[]) AS provider_id) k
-JOIN events e ON e.issue_id = k.issue_id AND e.provider_id = k.provider_id
+CROSS JOIN LATERAL (SELECT e.id, e.issue_id, e.provider_id, e.delivery_id FROM events e WHERE e.issue_id = k.issue_id AND e.provider_id = k.provider_id LIMIT 1) n
 `
 
 type WebhooksKnownEventsRow struct {
@@ -200,11 +200,8 @@ func (q *Queries) WebhooksKnownEvents(ctx context.Context, issueIds []errand.ID,
 }
 
 const webhooksLockIssues = `-- name: WebhooksLockIssues :many
-SELECT i.id, i.org_id, i.source_id, i.provider_id, i.fingerprint, i.title, i.culprit, i.level, i.platform, i.project, i.link, i.status, i.status_at, i.first_seen, i.last_seen, i.deliveries, i.created_at, i.stands_in, i.regressed_at FROM (
-  SELECT unnest($1::uuid[]) AS source_id, unnest($2::text[]) AS provider_id, generate_subscripts($1::uuid[], 1) AS place
-) k
-JOIN issues i ON i.source_id = k.source_id AND i.provider_id = k.provider_id
-ORDER BY k.place FOR NO KEY UPDATE OF i
+SELECT i.id, i.org_id, i.source_id, i.provider_id, i.fingerprint, i.title, i.culprit, i.level, i.platform, i.project, i.link, i.status, i.status_at, i.first_seen, i.last_seen, i.deliveries, i.created_at, i.stands_in, i.regressed_at FROM (SELECT unnest($1::uuid[]) AS source_id, unnest($2::text[]) AS provider_id) k
+CROSS JOIN LATERAL (SELECT id, org_id, source_id, provider_id, fingerprint, title, culprit, level, platform, project, link, status, status_at, first_seen, last_seen, deliveries, created_at, stands_in, regressed_at FROM issues WHERE issues.source_id = k.source_id AND issues.provider_id = k.provider_id FOR NO KEY UPDATE) i
 `
 
 // The issues that exist already, locked in the order asked for until the transaction ends.
