@@ -12,7 +12,7 @@ func (a *App) Bot(ctx context.Context, t Target, runID int64) (int64, error) {
 	if id := a.bot.Load(); id != 0 {
 		return id, nil
 	}
-	client, err := a.asApp()
+	client, err := a.asApp(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -32,3 +32,6 @@ func (a *App) Bot(ctx context.Context, t Target, runID int64) (int64, error) {
 	a.bot.Store(run.ActorID)
 	return run.ActorID, nil
 }
+
+// Marked tells whether the run's name carries the marker as a token of its own. A name proves nothing by itself.
+func (r WorkflowRun) Marked(marker string) bool { return marker != "" && hasMarker(r.Title, marker) }

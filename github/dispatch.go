@@ -51,8 +51,12 @@ func (a *App) Dispatch(ctx context.Context, t Target, inputs map[string]string) 
 }
 
 func (a *App) dispatchOnce(ctx context.Context, t Target, inputs map[string]string, details bool) (d Dispatched, refusedField bool) {
-	c, err := a.forScope(t.scope())
-	if err != nil {
+	c, err := a.forScope(ctx, t.scope())
+	var e *Error
+	switch {
+	case errors.As(err, &e): // there is no App yet: nothing was sent
+		return Dispatched{Outcome: e.Outcome, RetryAfter: e.RetryAfter, Message: e.Message}, false
+	case err != nil:
 		return Dispatched{Outcome: Refused, Message: clip(err.Error())}, false
 	}
 	body := gogithub.CreateWorkflowDispatchEventRequest{Ref: t.Ref, Inputs: make(map[string]any, len(inputs))}

@@ -7,6 +7,7 @@
 package github
 
 import (
+	"context"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
@@ -41,12 +42,15 @@ type Config struct {
 	Transport  http.RoundTripper // below authentication; nil = a clone of http.DefaultTransport
 	Clock      errand.Clock      // nil = time.Now
 	Logger     *slog.Logger      // nil = discard
+	// Later finds the App where neither AppID nor PrivateKey is set: one that is made while the program runs. An id of 0 means
+	// that there is none yet; every call is then refused with the outcome NotConfigured.
+	Later func(context.Context) (id int64, privateKey []byte, err error)
 }
 
 // App speaks to GitHub as one GitHub App. It is safe for concurrent use and starts no goroutine.
 type App struct {
-	id    int64
-	key   *rsa.PrivateKey
+	app   atomic.Pointer[identity] // nil until it is known
+	later func(context.Context) (int64, []byte, error)
 	base  *url.URL // ends in "/"
 	clock errand.Clock
 	log   *slog.Logger
@@ -58,6 +62,12 @@ type App struct {
 
 	mu      sync.Mutex
 	clients map[scope]*scoped
+}
+
+// identity is which App this is. It never changes once it is known.
+type identity struct {
+	id  int64
+	key *rsa.PrivateKey
 }
 
 // CheckConfig tells all that New would refuse, and not only the first of it.
@@ -73,18 +83,18 @@ func CheckConfig(cfg Config) error {
 
 // New makes the client, or says in a sentence which setting is missing or too weak.
 func New(cfg Config) (*App, error) {
-	if cfg.AppID <= 0 {
-		return nil, errand.Invalid("github.app_id", "the GitHub App's id is missing: set it to the number on the App's settings page")
-	}
-	key, err := parseKey(cfg.PrivateKey)
-	if err != nil {
-		return nil, err
-	}
 	base, err := parseBaseURL(cfg.BaseURL)
 	if err != nil {
 		return nil, err
 	}
-	a := &App{id: cfg.AppID, key: key, base: base, clock: cfg.Clock, log: cfg.Logger, clients: map[scope]*scoped{}}
+	a := &App{later: cfg.Later, base: base, clock: cfg.Clock, log: cfg.Logger, clients: map[scope]*scoped{}}
+	if cfg.Later == nil || cfg.AppID != 0 || len(cfg.PrivateKey) > 0 {
+		app, err := newIdentity(cfg.AppID, cfg.PrivateKey)
+		if err != nil {
+			return nil, err
+		}
+		a.app.Store(app)
+	}
 	if a.clock == nil {
 		a.clock = time.Now
 	}
@@ -97,6 +107,38 @@ func New(cfg Config) (*App, error) {
 	}
 	a.tr = &guard{next: tr, base: base, seen: a.sawDate}
 	return a, nil
+}
+
+func newIdentity(id int64, privateKey []byte) (*identity, error) {
+	if id <= 0 {
+		return nil, errand.Invalid("github.app_id", "the GitHub App's id is missing: set it to the number on the App's settings page")
+	}
+	key, err := parseKey(privateKey)
+	if err != nil {
+		return nil, err
+	}
+	return &identity{id, key}, nil
+}
+
+// identify gives which App this is, asked for until it is known. There being none is an *Error with the outcome
+// NotConfigured.
+func (a *App) identify(ctx context.Context) (*identity, error) {
+	if app := a.app.Load(); app != nil {
+		return app, nil
+	}
+	id, key, err := a.later(ctx)
+	switch {
+	case err != nil:
+		return nil, &Error{Call: CallToken, Cause: err, Finding: Finding{Outcome: Unreachable, RetryAfter: pauseServer, Message: "which GitHub App this is could not be looked up"}}
+	case id == 0:
+		return nil, &Error{Call: CallToken, Finding: Finding{Outcome: NotConfigured, RetryAfter: pauseLimit, Message: "no GitHub App is set up yet"}}
+	}
+	app, err := newIdentity(id, key)
+	if err != nil {
+		return nil, &Error{Call: CallToken, Cause: err, Finding: Finding{Outcome: BadCredentials, RetryAfter: pauseLimit, Message: "the stored key of the GitHub App cannot be read"}}
+	}
+	a.app.CompareAndSwap(nil, app)
+	return a.app.Load(), nil
 }
 
 // ServerTime is the time by GitHub's own clock, as far as its answers have told it: our clock until the first answer. A

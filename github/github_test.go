@@ -305,12 +305,12 @@ func TestTheCacheOfClientsIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range int64(maxScoped) {
-		if _, err := app.forScope(scope{1, i}); err != nil {
+		if _, err := app.forScope(t.Context(), scope{1, i}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	now = now.Add(2 * time.Hour)
-	if _, err := app.forScope(scope{1, maxScoped}); err != nil || len(app.clients) != 1 {
+	if _, err := app.forScope(t.Context(), scope{1, maxScoped}); err != nil || len(app.clients) != 1 {
 		t.Errorf("%d kept, %v", len(app.clients), err)
 	}
 }

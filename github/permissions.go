@@ -75,7 +75,7 @@ type Installation struct {
 // Installation asks what the installation was granted and whether it is suspended. A deleted one is an *Error with the
 // outcome Deleted.
 func (a *App) Installation(ctx context.Context, id int64) (Installation, error) {
-	client, err := a.asApp()
+	client, err := a.asApp(ctx)
 	if err != nil {
 		return Installation{}, err
 	}
@@ -177,7 +177,7 @@ func (a *App) Repository(ctx context.Context, installationID, repositoryID int64
 		return Repo{}, errand.Invalid("repository", "a repository is asked for by GitHub's numeric id")
 	}
 	a.forget(s)
-	c, err := a.forScope(s)
+	c, err := a.forScope(ctx, s)
 	if err != nil {
 		return Repo{}, err
 	}
@@ -208,7 +208,7 @@ func (a *App) Repository(ctx context.Context, installationID, repositoryID int64
 // Repositories lists the installation's repositories with a token that can do nothing else. It gives all of them or an
 // error, never a part: what is missing from the list is taken for gone.
 func (a *App) Repositories(ctx context.Context, installationID int64) ([]Repo, error) {
-	c, err := a.forScope(scope{installation: installationID})
+	c, err := a.forScope(ctx, scope{installation: installationID})
 	if err != nil {
 		return nil, err
 	}

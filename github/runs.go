@@ -215,7 +215,7 @@ func (a *App) Cancel(ctx context.Context, t Target, id int64) error {
 	if err := t.check(); err != nil {
 		return err
 	}
-	c, err := a.forScope(t.scope())
+	c, err := a.forScope(ctx, t.scope())
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func repoPath(t Target, parts ...string) string {
 
 // read is get with the target's own token; a moved repository's new name is found out.
 func (a *App) read(ctx context.Context, t Target, path string, into any) error {
-	c, err := a.forScope(t.scope())
+	c, err := a.forScope(ctx, t.scope())
 	if err != nil {
 		return err
 	}

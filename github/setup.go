@@ -225,9 +225,20 @@ func (s *SetUp) call(ctx context.Context, method string, u *url.URL, form url.Va
 	return nil
 }
 
+// As is the same client for another App, such as one that was just made.
+func (a *App) As(id int64, privateKey []byte) (*App, error) {
+	app, err := newIdentity(id, privateKey)
+	if err != nil {
+		return nil, err
+	}
+	other := &App{base: a.base, clock: a.clock, log: a.log, tr: a.tr, clients: map[scope]*scoped{}}
+	other.app.Store(app)
+	return other, nil
+}
+
 // SetWebhookSecret gives the App's webhook a secret, where GitHub made none.
 func (a *App) SetWebhookSecret(ctx context.Context, hookURL, secret string) error {
-	client, err := a.asApp()
+	client, err := a.asApp(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package github
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -164,5 +165,42 @@ func TestAddressesOfSetUp(t *testing.T) {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+}
+
+func TestAnAppThatIsMadeLater(t *testing.T) {
+	t.Parallel()
+	var id int64
+	var failing error
+	asked := 0
+	app, err := New(Config{BaseURL: "https://ghe.example/api/v3", Transport: answers(func(r *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(r.URL.Path, "/access_tokens") {
+			return answer(201, tokenAnswer(`{"metadata":"read","actions":"write"}`, `[]`)), nil
+		}
+		return answer(204, ""), nil
+	}), Later: func(context.Context) (int64, []byte, error) {
+		asked++
+		return id, keyPEM(), failing
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcome := func() Outcome { return app.Dispatch(t.Context(), someTarget, nil).Outcome }
+	if o := outcome(); o != NotConfigured || !o.Retry() {
+		t.Errorf("%s", o)
+	}
+	var e *Error
+	if _, err := app.CheckInstallation(t.Context(), 1); !errors.As(err, &e) || e.Outcome != NotConfigured {
+		t.Errorf("%v", err)
+	}
+	if failing = errors.New("the database is away"); outcome() != Unreachable {
+		t.Error("not known is not none")
+	}
+	if failing, id = nil, 5; outcome() != Accepted {
+		t.Error("it is there, and not used")
+	}
+	before := asked
+	if outcome(); asked != before {
+		t.Error("it was asked for again")
 	}
 }

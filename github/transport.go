@@ -48,13 +48,17 @@ func (s scope) wanted() map[string]string {
 
 // forScope gives the client of a scope. Each has its own AppsTransport: ghinstallation writes to it on every refresh, so
 // that sharing one between installations is a data race.
-func (a *App) forScope(s scope) (*scoped, error) {
+func (a *App) forScope(ctx context.Context, s scope) (*scoped, error) {
+	app, err := a.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c, ok := a.clients[s]; ok {
 		return c, nil
 	}
-	c, err := a.newScoped(s)
+	c, err := a.newScoped(app, s)
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +80,10 @@ func (a *App) forget(s scope) {
 	delete(a.clients, s)
 }
 
-func (a *App) newScoped(s scope) (*scoped, error) {
+func (a *App) newScoped(app *identity, s scope) (*scoped, error) {
 	c := &scoped{made: a.clock(), repository: &atomic.Pointer[Repo]{}}
 	below := &minter{next: a.tr, scope: s, repository: c.repository}
-	apps, err := ghinstallation.NewAppsTransportWithOptions(below, a.id, ghinstallation.WithSigner(&signer{app: a}))
+	apps, err := ghinstallation.NewAppsTransportWithOptions(below, app.id, ghinstallation.WithSigner(&signer{app, a.ServerTime}))
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +100,12 @@ func (a *App) newScoped(s scope) (*scoped, error) {
 }
 
 // asApp gives a client that signs in as the App itself, for calls about installations.
-func (a *App) asApp() (*gogithub.Client, error) {
-	apps, err := ghinstallation.NewAppsTransportWithOptions(a.tr, a.id, ghinstallation.WithSigner(&signer{app: a}))
+func (a *App) asApp(ctx context.Context) (*gogithub.Client, error) {
+	app, err := a.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	apps, err := ghinstallation.NewAppsTransportWithOptions(a.tr, app.id, ghinstallation.WithSigner(&signer{app, a.ServerTime}))
 	if err != nil {
 		return nil, err
 	}
@@ -121,11 +129,14 @@ func (a *App) newClient(tr http.RoundTripper) (*gogithub.Client, error) {
 
 // signer signs the App's JWT by GitHub's clock as far as it is known, a minute back and four ahead: valid at a skew of a
 // minute either way, and far from the ten minutes that GitHub allows at most.
-type signer struct{ app *App }
+type signer struct {
+	app *identity
+	now func() time.Time
+}
 
 // Sign replaces the times that ghinstallation took from the local clock.
 func (s *signer) Sign(jwt.Claims) (string, error) {
-	return signAppJWT(s.app.key, s.app.id, s.app.ServerTime())
+	return signAppJWT(s.app.key, s.app.id, s.now())
 }
 
 func signAppJWT(key *rsa.PrivateKey, app int64, now time.Time) (string, error) {
