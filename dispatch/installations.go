@@ -221,7 +221,7 @@ func (d *Dispatch) syncRepositories(ctx context.Context, tx *store.Tx, installat
 		k, ok := byNumber[r.ID]
 		if !ok {
 			err = tx.AddRepository(ctx, store.AddRepositoryParams{
-				ID: errand.NewID(now), InstallationID: installation, GitHubID: r.ID, Owner: r.Owner, Name: r.Name,
+				ID: errand.NewID(now), InstallationID: installation, GitHubID: r.ID, Owner: r.Owner, OwnerID: known64(r.OwnerID), Name: r.Name,
 				DefaultBranch: r.DefaultBranch, Archived: r.Archived, Private: r.Private, CreatedAt: now,
 			})
 		} else {
@@ -249,6 +249,17 @@ func (d *Dispatch) reached(ctx context.Context, tx *store.Tx, installation int64
 	if err != nil {
 		return err
 	}
-	_, err = tx.GitHubReached(ctx, store.GitHubReachedParams{ID: k.ID, InstallationID: installation, Archived: r.Archived, Private: r.Private})
+	if _, err = tx.GitHubReached(ctx, store.GitHubReachedParams{ID: k.ID, InstallationID: installation, Archived: r.Archived, Private: r.Private}); err != nil {
+		return err
+	}
+	_, err = tx.SetRepositoryFacts(ctx, store.SetRepositoryFactsParams{ID: k.ID, OwnerID: known64(r.OwnerID), Private: r.Private, VisibilityAt: d.clock()})
 	return err
+}
+
+// known64 is nil for an id that GitHub did not say.
+func known64(id int64) *int64 {
+	if id == 0 {
+		return nil
+	}
+	return &id
 }

@@ -92,6 +92,12 @@ func (d *Dispatch) start(ctx context.Context, j job) (again time.Duration, err e
 	}
 	mine := false
 	err = d.store.InTx(ctx, j.org, func(tx *store.Tx) error {
+		// Where a ticket is not enough the inputs, which the workflow's page shows, hold no secret at all.
+		if required, err := tx.TicketNotEnough(ctx, j.repo.ID); err != nil {
+			return err
+		} else if required {
+			ticket = ""
+		}
 		run, err := d.runs.Fire(ctx, tx, j.run.ID, runs.Move{
 			Trigger: errand.TriggerDispatchStarted, To: errand.Dispatching, Actor: actor, Version: j.run.Version,
 		}, func(c *runs.Changes) { c.DispatchAttempt, c.DispatchedAt = &attempt, &at })

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -28,24 +29,41 @@ const (
 	notWaiting   refusal = "not_waiting"   // the run waits for no runner
 	reused       refusal = "ticket_reused" // used before, by somebody else or too long ago
 	rerun        refusal = "rerun"         // the same, in a re-run on GitHub's page
+	wrongRole    refusal = "wrong_role"    // a token of a role that the call is not for
 )
+
+// mayCall says which roles' tokens each call takes. The agent's job reads the error and proposes; the verifying job holds the
+// proposal against the change; the publishing job alone says how the run ended.
+var mayCall = map[string][]runtoken.Role{
+	"start":    {runtoken.RoleAll, runtoken.RoleAgent},
+	"progress": {runtoken.RoleAll, runtoken.RoleAgent, runtoken.RoleVerify, runtoken.RolePublish},
+	"claim":    {runtoken.RoleAll, runtoken.RoleVerify},
+	"result":   {runtoken.RoleAll, runtoken.RolePublish},
+}
 
 type tokenKey struct{}
 
-// authenticated lets a request pass that carries a run token whose signature and time are good. Whether its run still
-// lives is asked under the row's lock (inRun).
-func (a *API) authenticated(ctx huma.Context, next func(huma.Context)) {
-	scheme, text, _ := strings.Cut(ctx.Header("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") || text == "" {
-		a.unauthenticated(ctx, a.refuse(ctx.Context(), missing))
-		return
+// authenticated lets a request pass that carries a run token whose signature and time are good and whose role may make the
+// call. Whether its run still lives is asked under the row's lock (inRun).
+func (a *API) authenticated(call string) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		scheme, text, _ := strings.Cut(ctx.Header("Authorization"), " ")
+		if !strings.EqualFold(scheme, "Bearer") || text == "" {
+			a.unauthenticated(ctx, a.refuse(ctx.Context(), missing))
+			return
+		}
+		token, err := a.keys.VerifyToken(strings.TrimSpace(text), a.clock())
+		if err != nil {
+			a.unauthenticated(ctx, a.refuse(ctx.Context(), failureOf(err)))
+			return
+		}
+		if !slices.Contains(mayCall[call], token.Role) {
+			a.unauthenticated(ctx, a.refuse(ctx.Context(), wrongRole,
+				slog.String("run", string(token.Run)), slog.String("role", string(token.Role)), slog.String("call", call)))
+			return
+		}
+		next(huma.WithValue(ctx, tokenKey{}, token))
 	}
-	token, err := a.keys.VerifyToken(strings.TrimSpace(text), a.clock())
-	if err != nil {
-		a.unauthenticated(ctx, a.refuse(ctx.Context(), failureOf(err)))
-		return
-	}
-	next(huma.WithValue(ctx, tokenKey{}, token))
 }
 
 func failureOf(err error) refusal {
@@ -112,8 +130,8 @@ func (a *API) inRun(ctx context.Context, token runtoken.Token, fn func(*store.Tx
 		switch {
 		case run.ExchangedAt == nil || run.TokenExpiresAt == nil:
 			return a.refuse(ctx, notExchanged, ids(&run)...)
-		case token.Attempt != int(run.DispatchAttempt):
-			return a.refuse(ctx, staleAttempt, ids(&run)...)
+		case token.Attempt != int(run.DispatchAttempt), token.Expires.Before(*run.TokenExpiresAt):
+			return a.refuse(ctx, staleAttempt, ids(&run)...) // of a dispatch that was given up, or of the job before a re-run
 		}
 		return fn(tx, &run)
 	})

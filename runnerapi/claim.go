@@ -52,7 +52,7 @@ func (a *API) claim(ctx context.Context, token runtoken.Token, req wire.ClaimReq
 		if run.State != errand.Running || req.Seq != len(said)+1 {
 			return errand.Conflict("claim %d is not the next one: the run is in %s and has made %d", req.Seq, run.State, len(said))
 		}
-		if out, err = a.decide(ctx, tx, run, req, verdict); err != nil {
+		if out, err = a.decide(ctx, tx, run, token, req, verdict); err != nil {
 			return err
 		}
 		a.log.LogAttrs(ctx, slog.LevelInfo, "claim decided",
@@ -77,7 +77,7 @@ func validClaim(req wire.ClaimRequest) error {
 
 // decide moves the run through checking to where the verdict leads. The verdict is noted between the two moves, where it fell:
 // the journal's order is the order of things.
-func (a *API) decide(ctx context.Context, tx *store.Tx, run *store.Run, req wire.ClaimRequest, verdict journal.ClaimVerdict) (wire.ClaimResponse, error) {
+func (a *API) decide(ctx context.Context, tx *store.Tx, run *store.Run, token runtoken.Token, req wire.ClaimRequest, verdict journal.ClaimVerdict) (wire.ClaimResponse, error) {
 	fire := func(m runs.Move, set func(*runs.Changes)) error {
 		m.Actor = actor
 		_, err := a.runs.Fire(ctx, tx, run.ID, m, set)
@@ -99,7 +99,7 @@ func (a *API) decide(ctx context.Context, tx *store.Tx, run *store.Run, req wire
 		if req.Seq == 1 && !req.Final {
 			corrections := run.Corrections + 1
 			return answer(decisionCorrect, "",
-				runs.Move{Trigger: errand.TriggerCorrection, To: errand.Running, Granted: granted(run)}, func(c *runs.Changes) { c.Corrections = &corrections })
+				runs.Move{Trigger: errand.TriggerCorrection, To: errand.Running, Granted: granted(token)}, func(c *runs.Changes) { c.Corrections = &corrections })
 		}
 		return answer(decisionRejected, "",
 			runs.Move{Trigger: errand.TriggerClaimRejected, To: errand.Rejected, Reason: errand.ReasonClaimRejected, Detail: codes(req.Findings)}, nil)

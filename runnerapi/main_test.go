@@ -59,8 +59,11 @@ type world struct {
 	metrics *prometheus.Registry
 	url     string
 	log     *syncBuffer
-	n       int
-	conn    *pgx.Conn // one that no policy binds, to look at what is really there
+
+	idTokens idTokens
+	github   fakeGitHub
+	n        int
+	conn     *pgx.Conn // one that no policy binds, to look at what is really there
 }
 
 type syncBuffer struct {
@@ -79,6 +82,8 @@ func (s *syncBuffer) String() string {
 	defer s.mu.Unlock()
 	return s.b.String()
 }
+
+const publicURL = "https://errand.example.com"
 
 var key = runtoken.Key("3b1f0c9d5e7a8642b0d1e2f3a4c5968778695a4b3c2d1e0f")
 
@@ -102,7 +107,8 @@ func setup(t *testing.T) *world {
 	}
 	log := slog.New(slog.NewJSONHandler(w.log, nil))
 	api, err := runnerapi.New(runnerapi.Config{
-		Store: w.db.Store, Runs: w.runs, Keys: w.keys, Catalogue: catalogue, PublicURL: "https://errand.example.com/",
+		Store: w.db.Store, Runs: w.runs, Keys: w.keys, Catalogue: catalogue, PublicURL: publicURL + "/", WebURL: "https://github.com",
+		IDTokens: &w.idTokens, GitHub: &w.github,
 		Problem: func(err error) error { return server.ToProblem(err) }, Clock: w.clock.now, Logger: log, Metrics: w.metrics,
 	})
 	if err != nil {
@@ -130,12 +136,13 @@ type tenant struct {
 	repo   errand.ID
 	source errand.ID
 	github int64
+	owner  int64
 }
 
 func (w *world) tenant(slug string) *tenant {
 	w.t.Helper()
 	w.n++
-	o := &tenant{w: w, org: w.db.Org(w.t, slug), repo: errand.NewID(w.clock.now()), source: errand.NewID(w.clock.now()), github: int64(7000 + w.n)}
+	o := &tenant{w: w, org: w.db.Org(w.t, slug), repo: errand.NewID(w.clock.now()), source: errand.NewID(w.clock.now()), github: int64(7000 + w.n), owner: int64(9000 + w.n)}
 	ctx := context.Background()
 	w.in(o.org, func(tx *store.Tx) error {
 		if _, err := tx.SetOrganisationCaps(ctx, 1000, 0); err != nil {
@@ -145,13 +152,18 @@ func (w *world) tenant(slug string) *tenant {
 			return err
 		}
 		if err := tx.AddRepository(ctx, store.AddRepositoryParams{
-			ID: o.repo, InstallationID: int64(w.n), GitHubID: o.github, Owner: slug, Name: "shop", DefaultBranch: "main", CreatedAt: w.clock.now(),
+			ID: o.repo, InstallationID: int64(w.n), GitHubID: o.github, Owner: slug, OwnerID: &o.owner, Name: "shop", DefaultBranch: "main", Private: true, CreatedAt: w.clock.now(),
 		}); err != nil {
 			return err
 		}
 		return tx.CreateSource(ctx, store.CreateSourceParams{
 			ID: o.source, Kind: "sentry", Name: "sentry", PublicID: "pub-" + string(o.source), SecretSealed: []byte("sealed"), CreatedAt: w.clock.now(),
 		})
+	})
+	w.super(func(ctx context.Context, c *pgx.Conn) { // caps are not what these tests are about
+		if _, err := c.Exec(ctx, "UPDATE repositories SET open_fix_cap = 1000 WHERE id = $1", o.repo); err != nil {
+			w.t.Fatal(err)
+		}
 	})
 	return o
 }

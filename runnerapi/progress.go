@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	maxSeq = 10_000  // of each list of a run: with 30 tool calls none comes near it
-	maxRaw = 4 << 10 // bytes of one request's counts
+	maxSeq = 10_000 // of each list of a job: with 30 tool calls none comes near it
+	// maxReruns bounds what the number of an attempt counts for; GitHub allows 50.
+	maxReruns = 1000
+	maxRaw    = 4 << 10 // bytes of one request's counts
 )
 
 // progress keeps the lines that it has not seen and renews the run's lease. A run that has ended is answered with stop, and
@@ -35,7 +37,7 @@ func (a *API) progress(ctx context.Context, token runtoken.Token, req wire.Progr
 		if run.StartedAt == nil && !run.State.Ended() {
 			return errand.Conflict("the run has not started: call start first")
 		}
-		if err := a.keep(ctx, tx, run, now, req.Steps, req.Usage); err != nil {
+		if err := a.keep(ctx, tx, run, lines{req.Steps, req.Usage, firstSeq(run, token.Role)}, now); err != nil {
 			return err
 		}
 		if run.State.Ended() {
@@ -87,11 +89,28 @@ func validLines(steps []wire.Step, usage []wire.UsageLine) error {
 	return nil
 }
 
+// lines are what a job of the run reports. Each job counts its own from 1; from is what its numbers are counted on from here.
+type lines struct {
+	steps []wire.Step
+	usage []wire.UsageLine
+	from  int32
+}
+
+// firstSeq keeps the numbers of a run's jobs, and of its re-runs, apart.
+func firstSeq(run *store.Run, role runtoken.Role) int32 {
+	job := map[runtoken.Role]int32{runtoken.RoleVerify: 1, runtoken.RolePublish: 2}[role] // all and agent never meet in one run
+	attempt := int32(1)
+	if run.WorkflowRunAttempt != nil {
+		attempt = *run.WorkflowRunAttempt
+	}
+	return (min(attempt, maxReruns)-1)*3*maxSeq + job*maxSeq
+}
+
 // keep stores the lines that are new. A line whose number is taken changes nothing; that it says something else is logged.
-func (a *API) keep(ctx context.Context, tx *store.Tx, run *store.Run, now time.Time, steps []wire.Step, usage []wire.UsageLine) error {
-	for _, s := range steps {
+func (a *API) keep(ctx context.Context, tx *store.Tx, run *store.Run, l lines, now time.Time) error {
+	for _, s := range l.steps {
 		row := store.RunnerAddStepParams{
-			RunID: run.ID, Seq: int32(s.Seq), At: within(run, s.At, now), Tool: scrub.Sanitise(s.Tool, 64), Path: scrub.Sanitise(s.Path, 1024),
+			RunID: run.ID, Seq: l.from + int32(s.Seq), At: within(run, s.At, now), Tool: scrub.Sanitise(s.Tool, 64), Path: scrub.Sanitise(s.Path, 1024),
 			Outcome: s.Outcome, Count: int32(min(max(s.Count, 0), math.MaxInt32)), DurationMs: max(s.DurationMS, 0),
 		}
 		n, err := tx.RunnerAddStep(ctx, row)
@@ -109,21 +128,21 @@ func (a *API) keep(ctx context.Context, tx *store.Tx, run *store.Run, now time.T
 			a.log.LogAttrs(ctx, slog.LevelWarn, "a step was reported again, otherwise: the first report stands", append(ids(run), slog.Int("seq", s.Seq))...)
 		}
 	}
-	for _, u := range usage {
-		if err := a.keepUsage(ctx, tx, run, now, u); err != nil {
+	for _, u := range l.usage {
+		if err := a.keepUsage(ctx, tx, run, l.from, u, now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *API) keepUsage(ctx context.Context, tx *store.Tx, run *store.Run, now time.Time, u wire.UsageLine) error {
+func (a *API) keepUsage(ctx context.Context, tx *store.Tx, run *store.Run, from int32, u wire.UsageLine, now time.Time) error {
 	at, raw := within(run, u.At, now), rawCounts(u.Raw)
 	counted := pricing.Normalise(u.Provider, []byte(raw))
 	model := scrub.Sanitise(u.Model, 128)
 	priced := a.catalogue.Price(counted, u.Provider, model, at)
 	row := store.RunnerAddUsageParams{
-		RunID: run.ID, Seq: int32(u.Seq), At: at, Provider: scrub.Sanitise(u.Provider, 64), Model: model, RequestID: scrub.Sanitise(u.RequestID, 128),
+		RunID: run.ID, Seq: from + int32(u.Seq), At: at, Provider: scrub.Sanitise(u.Provider, 64), Model: model, RequestID: scrub.Sanitise(u.RequestID, 128),
 		Raw: raw, Input: counted.Input, CacheRead: counted.CacheRead, CacheWrite5m: counted.CacheWrite5m, CacheWrite1h: counted.CacheWrite1h,
 		Output: counted.Output, WebSearches: counted.WebSearches,
 		Catalogue: priced.Catalogue, UnpricedReason: scrub.Sanitise(priced.UnpricedReason, 500),

@@ -69,15 +69,15 @@ func (a *API) result(ctx context.Context, token runtoken.Token, req wire.ResultR
 		if err != nil {
 			return err
 		}
-		if err := ownPullRequest(req.PullRequest, run, &repo); err != nil {
+		if err := a.ownPullRequest(req.PullRequest, run, &repo); err != nil {
 			return err
 		}
 		if run.State.Ended() && !completes(run, req) {
 			ended = over(run, "the run had ended before this result; it is kept as evidence")
-			return a.late(ctx, tx, run, req, now)
+			return a.late(ctx, tx, run, token.Role, req, now)
 		}
 		stands = req.State
-		return a.end(ctx, tx, run, req, digest, now)
+		return a.end(ctx, tx, run, end{req, digest, token.Role}, now)
 	})
 	if err == nil {
 		err = ended
@@ -98,10 +98,18 @@ func completes(run *store.Run, req wire.ResultRequest) bool {
 	return run.State == errand.Rejected && req.State == errand.Rejected && run.Reason == req.Reason
 }
 
+// end is a result with what is known of it.
+type end struct {
+	result wire.ResultRequest
+	digest []byte
+	role   runtoken.Role
+}
+
 // end writes the result and moves the run to its end.
-func (a *API) end(ctx context.Context, tx *store.Tx, run *store.Run, req wire.ResultRequest, digest []byte, now time.Time) error {
+func (a *API) end(ctx context.Context, tx *store.Tx, run *store.Run, e end, now time.Time) error {
+	req := e.result
 	row := store.RunnerRecordResultParams{
-		ID: run.ID, Summary: scrub.Sanitise(req.Summary, 4000), ResultDigest: digest,
+		ID: run.ID, Summary: scrub.Sanitise(req.Summary, 4000), ResultDigest: e.digest,
 		ToolCalls: int32(min(req.ToolCalls, math.MaxInt32)), Model: scrub.Sanitise(req.Model, 128),
 	}
 	if pr := req.PullRequest; pr != nil {
@@ -111,7 +119,7 @@ func (a *API) end(ctx context.Context, tx *store.Tx, run *store.Run, req wire.Re
 	if err := tx.RunnerRecordResult(ctx, row); err != nil {
 		return err
 	}
-	if err := a.keep(ctx, tx, run, now, req.Steps, req.Usage); err != nil {
+	if err := a.keep(ctx, tx, run, lines{req.Steps, req.Usage, firstSeq(run, e.role)}, now); err != nil {
 		return err
 	}
 	a.log.LogAttrs(ctx, slog.LevelInfo, "result", append(ids(run), slog.String("state", string(req.State)), slog.String("reason", string(req.Reason)))...)
@@ -175,9 +183,9 @@ func goodBranch(b string) bool {
 		scrub.Sanitise(b, 255) == b
 }
 
-// ownPullRequest holds the pull request's address against the run: its repository, its number, and the host that GitHub
-// itself named for the workflow run, where it did. The base branch is never the one that was pushed to.
-func ownPullRequest(pr *wire.PullRequest, run *store.Run, repo *store.Repository) error {
+// ownPullRequest holds the pull request's address against the run: its repository, its number, and the host where the pages
+// of this deployment's GitHub are. The base branch is never the one that was pushed to.
+func (a *API) ownPullRequest(pr *wire.PullRequest, run *store.Run, repo *store.Repository) error {
 	if pr == nil {
 		return nil
 	}
@@ -186,12 +194,11 @@ func ownPullRequest(pr *wire.PullRequest, run *store.Run, repo *store.Repository
 	}
 	path := fmt.Sprintf("/%s/%s/pull/%d", repo.Owner, repo.Name, pr.Number)
 	u, err := url.Parse(pr.URL)
-	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
-		!strings.EqualFold(u.EscapedPath(), path) {
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || !strings.EqualFold(u.EscapedPath(), path) {
 		return errand.Invalid("pull_request.url", "is not that of this run's repository: want one that ends in %s", path)
 	}
-	if web, err := url.Parse(run.WorkflowRunURL); err == nil && web.Host != "" && (!strings.EqualFold(web.Host, u.Host) || web.Scheme != u.Scheme) {
-		return errand.Invalid("pull_request.url", "is at %s, and the workflow run at %s", u.Host, web.Host)
+	if u.Scheme != a.webURL.Scheme || !strings.EqualFold(u.Host, a.webURL.Host) {
+		return errand.Invalid("pull_request.url", "is at %s, and this deployment's GitHub at %s", scrub.Sanitise(u.Scheme+"://"+u.Host, 256), a.webURL)
 	}
 	return nil
 }
@@ -208,8 +215,8 @@ func digestOf(req wire.ResultRequest) ([]byte, error) {
 
 // late keeps what a runner says of a run that has ended by other means: a pull request opened just before a cancellation is
 // not lost, nor is what was spent.
-func (a *API) late(ctx context.Context, tx *store.Tx, run *store.Run, req wire.ResultRequest, now time.Time) error {
-	if err := a.keep(ctx, tx, run, now, req.Steps, req.Usage); err != nil {
+func (a *API) late(ctx context.Context, tx *store.Tx, run *store.Run, role runtoken.Role, req wire.ResultRequest, now time.Time) error {
+	if err := a.keep(ctx, tx, run, lines{req.Steps, req.Usage, firstSeq(run, role)}, now); err != nil {
 		return err
 	}
 	evidence := journal.LateEvidence{Stands: run.State, Reported: req.State, Reason: req.Reason, Summary: scrub.Sanitise(req.Summary, 4000)}

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 
@@ -48,7 +49,10 @@ type Config struct {
 	Runs      *runs.Runs
 	Keys      *runtoken.Keys
 	Catalogue *pricing.Catalogue
+	IDTokens  IDTokens
+	GitHub    GitHub
 	PublicURL string      // of the console: scheme and host
+	WebURL    string      // where the pages of this deployment's GitHub are: scheme and host, such as https://github.com
 	Limits    wire.Limits // the zero value is the default; otherwise each of them is at least 1
 	// Problem turns an error into one that huma answers with the right status (server.ToProblem).
 	Problem func(error) error
@@ -63,7 +67,10 @@ type API struct {
 	runs      *runs.Runs
 	keys      *runtoken.Keys
 	catalogue *pricing.Catalogue
+	idTokens  IDTokens
+	github    GitHub
 	publicURL string
+	webURL    *url.URL
 	limits    wire.Limits
 	problem   func(error) error
 	clock     errand.Clock
@@ -71,7 +78,7 @@ type API struct {
 	count     counters
 }
 
-// New returns Invalid for a limit below 1 and for a public URL that is none.
+// New returns Invalid for a limit below 1, for an address that is none, and where nobody could check an ID token.
 func New(cfg Config) (*API, error) {
 	if cfg.Limits == (wire.Limits{}) {
 		cfg.Limits = defaultLimits
@@ -87,8 +94,15 @@ func New(cfg Config) (*API, error) {
 	if u, err := url.Parse(cfg.PublicURL); err != nil || u.Host == "" {
 		return nil, errand.Invalid("ERRAND_PUBLIC_URL", "%q is not an address: want something like https://errand.example.com", cfg.PublicURL)
 	}
+	web, err := url.Parse(cfg.WebURL)
+	if err != nil || web.Host == "" || web.Path != "" {
+		return nil, errand.Invalid("web_url", "%q is not where GitHub's pages are: want something like https://github.com", cfg.WebURL)
+	}
+	if cfg.IDTokens == nil || cfg.GitHub == nil {
+		return nil, errand.Invalid("id_tokens", "nobody checks ID tokens: without that an exchange rests on its ticket alone")
+	}
 	a := &API{
-		store: cfg.Store, runs: cfg.Runs, keys: cfg.Keys, catalogue: cfg.Catalogue, publicURL: strings.TrimRight(cfg.PublicURL, "/"),
+		store: cfg.Store, runs: cfg.Runs, keys: cfg.Keys, catalogue: cfg.Catalogue, idTokens: cfg.IDTokens, github: cfg.GitHub, webURL: web, publicURL: strings.TrimRight(cfg.PublicURL, "/"),
 		limits: cfg.Limits, problem: cfg.Problem, clock: cfg.Clock, log: cfg.Logger, count: newCounters(),
 	}
 	if a.clock == nil {
@@ -138,13 +152,14 @@ func (a *API) Register(api huma.API) {
 	components.SecuritySchemes[tokenScheme] = &huma.SecurityScheme{
 		Type: "http", Scheme: "bearer", Description: "A run token, as /runner/v1/exchange gives it: for one run, 30 minutes, dead when the run has ended.",
 	}
-	huma.Register(api, operation("exchange", "Exchange the ticket for the run token",
-		"The first exchange counts. The same exchange, repeated with its nonce within 60 seconds, gets the same answer; any other use of a used ticket is refused."),
+	huma.Register(api, operation("exchange", "Exchange a ticket, or GitHub's ID token of the job, for the run token",
+		"The first exchange counts. The same exchange, repeated with its nonce within 60 seconds, gets the same answer; any other use of a used ticket is refused. "+
+			"With an ID token (`id-token: write`, audience: this server's address) each job of a split workflow exchanges for its own role; where the organisation asks for it, and in public repositories, a ticket alone is refused."),
 		open(a, "exchange", a.exchange))
 
 	token := func(op huma.Operation) huma.Operation {
 		op.Security = []map[string][]string{{tokenScheme: {}}}
-		op.Middlewares = huma.Middlewares{a.authenticated}
+		op.Middlewares = huma.Middlewares{a.authenticated(path.Base(op.Path))}
 		return op
 	}
 	huma.Register(api, token(operation("start", "Fetch the errand",

@@ -45,7 +45,7 @@ func (a *API) start(ctx context.Context, token runtoken.Token, req wire.StartReq
 		switch run.State {
 		case errand.Dispatched:
 			_, err := a.runs.Fire(ctx, tx, run.ID, runs.Move{
-				Trigger: errand.TriggerRunStarted, To: errand.Running, Actor: actor, Granted: granted(run),
+				Trigger: errand.TriggerRunStarted, To: errand.Running, Actor: actor, Granted: granted(token),
 			}, nil)
 			if err != nil {
 				return err

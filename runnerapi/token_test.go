@@ -2,6 +2,7 @@ package runnerapi_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,48 @@ func TestARunTokenIsRefusedAndToldApartInTheMetricOnly(t *testing.T) {
 	r.wantState(errand.Running, "")
 	unexchanged.wantState(errand.Dispatched, "")
 	w.post("progress", good, wire.ProgressRequest{}).want(t, 200)
+}
+
+// Every role against every call: what is not in a role's row is refused before anything is looked at.
+func TestEachRoleMayMakeItsOwnCallsAndNoOthers(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	o := w.tenant("acme")
+	may := map[runtoken.Role]string{
+		runtoken.RoleAll:     "start progress claim result",
+		runtoken.RoleAgent:   "start progress",
+		runtoken.RoleVerify:  "progress claim",
+		runtoken.RolePublish: "progress result",
+	}
+	for role, allowed := range may {
+		for call := range calls(o.dispatched()) {
+			r := o.dispatched()
+			good := r.running()
+			if call == "result" { // which publishes: its run has an admitted change
+				w.post("claim", good, claimOf(1, "verified", string(r.id))).want(t, 200)
+			}
+			body := calls(r)[call]
+			if call == "claim" {
+				body = claimOf(1, "verified", string(r.id))
+			}
+			token, err := w.keys.Token(r.id, 1, role, w.clock.now().Add(time.Hour))
+			if err != nil {
+				t.Fatal(err)
+			}
+			state := r.row().State
+			before := w.counted("errand_runner_refused_total", "wrong_role")
+			got := w.post(call, token, body)
+			if slices.Contains(strings.Fields(allowed), call) {
+				if got.status != 200 {
+					t.Errorf("%s may make %s: %d %s", role, call, got.status, got.body)
+				}
+				continue
+			}
+			if got.status != 401 || w.counted("errand_runner_refused_total", "wrong_role") != before+1 || r.row().State != state {
+				t.Errorf("%s may not make %s: %d, the run is %s", role, call, got.status, r.row().State)
+			}
+		}
+	}
 }
 
 func TestARunTokenWithOneBitChangedIsRefused(t *testing.T) {

@@ -38,6 +38,7 @@ var grants = map[string]string{
 	"delivery_keys": "SELECT, INSERT, UPDATE, DELETE",
 	"runs":          "SELECT, INSERT, UPDATE",
 	"run_steps":     "SELECT, INSERT",
+	"run_exchanges": "SELECT, INSERT",
 	"issue_places":  "SELECT, INSERT, UPDATE",
 	"waits":         "SELECT, INSERT, UPDATE, DELETE",
 	"incidents":     "SELECT, INSERT, UPDATE",

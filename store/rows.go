@@ -55,10 +55,13 @@ type (
 	RenameRepositoryParams            = db.RenameRepositoryParams
 	Repository                        = db.Repository
 	Run                               = db.Run
+	RunExchange                       = db.RunExchange
 	RunStep                           = db.RunStep
+	RunnerAddExchangeParams           = db.RunnerAddExchangeParams
 	RunnerAddStepParams               = db.RunnerAddStepParams
 	RunnerAddUsageParams              = db.RunnerAddUsageParams
 	RunnerBlockedByParams             = db.RunnerBlockedByParams
+	RunnerExchangeRulesRow            = db.RunnerExchangeRulesRow
 	RunnerRecordExchangeParams        = db.RunnerRecordExchangeParams
 	RunnerRecordResultParams          = db.RunnerRecordResultParams
 	RunsInsertParams                  = db.RunsInsertParams
@@ -68,6 +71,7 @@ type (
 	RunsUsageRow                      = db.RunsUsageRow
 	Session                           = db.Session
 	SetOrganisationLimitsParams       = db.SetOrganisationLimitsParams
+	SetRepositoryFactsParams          = db.SetRepositoryFactsParams
 	SetSourceHealthParams             = db.SetSourceHealthParams
 	SignInLink                        = db.SignInLink
 	Source                            = db.Source

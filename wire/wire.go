@@ -12,9 +12,12 @@ import (
 	"github.com/errand-dev/errand"
 )
 
-// ExchangeRequest trades a ticket for a run token. It is the only call without a token.
+// ExchangeRequest trades a ticket, an ID token of GitHub's or both for a run token. It is the only call without a token. An ID
+// token stands for the job that it was given to; without one a ticket is good for the role `all`, once.
 type ExchangeRequest struct {
-	Ticket             string `json:"ticket" minLength:"1" maxLength:"512"`
+	Run                string `json:"run,omitempty" maxLength:"64" doc:"The workflow's input run, <id>.<attempt>: needed where no ticket says it."`
+	Ticket             string `json:"ticket,omitempty" maxLength:"512"`
+	IDToken            string `json:"id_token,omitempty" maxLength:"16384" doc:"GitHub's OIDC token of the job, with this server's public address for its audience."`
 	Nonce              string `json:"nonce" minLength:"16" maxLength:"64" doc:"Random, chosen by the runner; the same exchange repeated with it within 60 s gets the same answer."`
 	Role               string `json:"role,omitempty" enum:"all,agent,verify,publish" doc:"Default: all."`
 	Provider           string `json:"provider,omitempty" maxLength:"64"`

@@ -21,6 +21,7 @@ type serveCmd struct {
 	PublicURL      string   `name:"public-url" env:"ERRAND_PUBLIC_URL" placeholder:"URL" help:"Address under which trackers, runners and people reach this server."`
 	TrustedProxies []string `name:"trusted-proxies" env:"ERRAND_TRUSTED_PROXIES" placeholder:"CIDR,..." help:"Networks whose X-Forwarded-For is believed."`
 	Organisation   string   `name:"organisation" env:"ERRAND_ORGANISATION" default:"default" placeholder:"SLUG" help:"Organisation made at the first start, with an owner who gets a sign-in link."`
+	OIDCIssuer     string   `name:"oidc-issuer" env:"ERRAND_OIDC_ISSUER" placeholder:"URL" help:"Issuer of GitHub's ID tokens. Empty: the one that goes with --github-api-url; set it where your enterprise has an issuer of its own."`
 	Drain          string   `name:"drain" env:"ERRAND_DRAIN" default:"0s" placeholder:"DURATION" help:"After the signal to stop, how long requests are still taken while /readyz says 503: as long as a proxy needs to notice."`
 	databaseFlags
 	secretFlags
@@ -88,6 +89,8 @@ func (c serveCmd) config() (appConfig, error) {
 	}
 	cfg.TrustedProxies, err = parseProxies(c.TrustedProxies)
 	keep(err)
+	keep(checkIssuer(c.OIDCIssuer))
+	cfg.OIDCIssuer = c.OIDCIssuer
 	keep(checkSlug(c.Organisation))
 	cfg.Drain, err = parseDrain(c.Drain)
 	keep(err)

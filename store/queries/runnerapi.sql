@@ -10,7 +10,32 @@ UPDATE runs SET
   workflow_run_id = @workflow_run_id::bigint, workflow_run_attempt = @workflow_run_attempt::integer,
   exchanged_at = @now::timestamptz, exchange_attempt = dispatch_attempt, exchange_nonce = @exchange_nonce::bytea,
   token_expires_at = @token_expires_at::timestamptz, provider = @provider, model = @model, updated_at = @now::timestamptz
-WHERE id = @id AND exchanged_at IS NULL;
+WHERE id = @id;
+
+-- Zero rows: that role of that attempt was exchanged before.
+-- name: RunnerAddExchange :execrows
+INSERT INTO run_exchanges (run_id, dispatch_attempt, workflow_run_attempt, role, org_id, nonce, proven, exchanged_at, expires_at)
+VALUES (@run_id, @dispatch_attempt, @workflow_run_attempt, @role, errand_org(), @nonce, @proven, @exchanged_at, @expires_at)
+ON CONFLICT ON CONSTRAINT run_exchanges_pkey DO NOTHING;
+
+-- name: RunnerListExchanges :many
+SELECT * FROM run_exchanges WHERE run_id = @run_id AND dispatch_attempt = @dispatch_attempt ORDER BY workflow_run_attempt DESC, exchanged_at;
+
+-- What the organisation asks of an exchange, beside what the repository does.
+-- name: RunnerExchangeRules :one
+SELECT require_oidc, allow_reruns FROM organisations WHERE id = errand_org();
+
+-- name: SetExchangeRules :execrows
+UPDATE organisations SET require_oidc = @require_oidc, allow_reruns = @allow_reruns WHERE id = errand_org();
+
+-- Whether a ticket is not enough in the repository. A visibility that nobody told us is that of a public one.
+-- name: TicketNotEnough :one
+SELECT (o.require_oidc OR NOT r.private OR r.visibility_at IS NULL)::boolean AS required
+FROM repositories r JOIN organisations o ON o.id = r.org_id WHERE r.id = @id;
+
+-- GitHub's word on the owner and the visibility.
+-- name: SetRepositoryFacts :execrows
+UPDATE repositories SET owner_id = @owner_id, private = @private, visibility_at = @visibility_at::timestamptz WHERE id = @id;
 
 -- name: RunnerHeartbeat :exec
 UPDATE runs SET heartbeat_at = @now::timestamptz WHERE id = @id;
@@ -44,7 +69,7 @@ SELECT * FROM usage_lines WHERE run_id = @run_id AND seq = @seq;
 -- name: RunnerBlockedBy :many
 SELECT id FROM runs
 WHERE repository_id = @repository_id AND id <> @id AND paths && @paths::text[]
-  AND (state IN ('checking', 'publishing') OR (state = 'pr_opened' AND finished_at > @open_since::timestamptz))
+  AND (state IN ('checking', 'publishing') OR (state = 'pr_opened' AND pr_fate IN ('', 'open') AND coalesce(pr_fate_at, finished_at) > @open_since::timestamptz))
 ORDER BY created_at, id LIMIT 1;
 
 -- name: RunnerCountJournal :one

@@ -48,9 +48,10 @@ SELECT * FROM installations WHERE id = @id;
 -- name: SetInstallationState :execrows
 UPDATE installations SET suspended_at = @suspended_at, deleted_at = @deleted_at WHERE id = @id;
 
+-- A repository as GitHub tells it.
 -- name: AddRepository :exec
-INSERT INTO repositories (id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, created_at)
-VALUES (@id, errand_org(), @installation_id, @github_id, @owner, @name, @default_branch, @archived, @private, @created_at);
+INSERT INTO repositories (id, org_id, installation_id, github_id, owner, owner_id, name, default_branch, archived, private, visibility_at, created_at)
+VALUES (@id, errand_org(), @installation_id, @github_id, @owner, @owner_id, @name, @default_branch, @archived, @private, @created_at::timestamptz, @created_at::timestamptz);
 
 -- name: GetRepository :one
 SELECT * FROM repositories WHERE id = @id;

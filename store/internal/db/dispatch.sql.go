@@ -374,7 +374,7 @@ UPDATE organisations SET
   run_ceiling_pico = coalesce($5, run_ceiling_pico),
   budget_day_pico = CASE WHEN $6::boolean THEN $7::bigint ELSE budget_day_pico END,
   budget_month_pico = CASE WHEN $8::boolean THEN $9::bigint ELSE budget_month_pico END
-WHERE id = errand_org() RETURNING id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at, min_events, excluded_environments, breaker_issues, breaker_window_s, budget_day_pico, budget_month_pico, run_ceiling_pico
+WHERE id = errand_org() RETURNING id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at, min_events, excluded_environments, breaker_issues, breaker_window_s, budget_day_pico, budget_month_pico, run_ceiling_pico, require_oidc, allow_reruns
 `
 
 type DispatchSetPolicyParams struct {
@@ -419,6 +419,8 @@ func (q *Queries) DispatchSetPolicy(ctx context.Context, arg DispatchSetPolicyPa
 		&i.BudgetDayPico,
 		&i.BudgetMonthPico,
 		&i.RunCeilingPico,
+		&i.RequireOidc,
+		&i.AllowReruns,
 	)
 	return i, err
 }
@@ -428,7 +430,7 @@ UPDATE repositories SET
   open_fix_cap = coalesce($1, open_fix_cap),
   budget_day_pico = CASE WHEN $2::boolean THEN $3::bigint ELSE budget_day_pico END,
   budget_month_pico = CASE WHEN $4::boolean THEN $5::bigint ELSE budget_month_pico END
-WHERE id = $6 RETURNING id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico, blocked_at
+WHERE id = $6 RETURNING id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico, blocked_at, owner_id, visibility_at
 `
 
 type DispatchSetRepositoryPolicyParams struct {
@@ -467,6 +469,8 @@ func (q *Queries) DispatchSetRepositoryPolicy(ctx context.Context, arg DispatchS
 		&i.BudgetDayPico,
 		&i.BudgetMonthPico,
 		&i.BlockedAt,
+		&i.OwnerID,
+		&i.VisibilityAt,
 	)
 	return i, err
 }

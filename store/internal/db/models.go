@@ -171,6 +171,8 @@ type Organisation struct {
 	BudgetDayPico        *int64
 	BudgetMonthPico      *int64
 	RunCeilingPico       int64
+	RequireOidc          bool
+	AllowReruns          bool
 }
 
 type Person struct {
@@ -196,6 +198,8 @@ type Repository struct {
 	BudgetDayPico   *int64
 	BudgetMonthPico *int64
 	BlockedAt       *time.Time
+	OwnerID         *int64
+	VisibilityAt    *time.Time
 }
 
 type Run struct {
@@ -248,6 +252,18 @@ type Run struct {
 	GitHubRun          *int64
 	GitHubAttempt      int32
 	GitHubStatus       string
+}
+
+type RunExchange struct {
+	RunID              errand.ID
+	DispatchAttempt    int32
+	WorkflowRunAttempt int32
+	Role               string
+	OrgID              errand.ID
+	Nonce              []byte
+	Proven             bool
+	ExchangedAt        time.Time
+	ExpiresAt          time.Time
 }
 
 type RunStep struct {

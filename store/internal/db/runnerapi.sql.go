@@ -12,6 +12,41 @@ import (
 	errand "github.com/errand-dev/errand"
 )
 
+const runnerAddExchange = `-- name: RunnerAddExchange :execrows
+INSERT INTO run_exchanges (run_id, dispatch_attempt, workflow_run_attempt, role, org_id, nonce, proven, exchanged_at, expires_at)
+VALUES ($1, $2, $3, $4, errand_org(), $5, $6, $7, $8)
+ON CONFLICT ON CONSTRAINT run_exchanges_pkey DO NOTHING
+`
+
+type RunnerAddExchangeParams struct {
+	RunID              errand.ID
+	DispatchAttempt    int32
+	WorkflowRunAttempt int32
+	Role               string
+	Nonce              []byte
+	Proven             bool
+	ExchangedAt        time.Time
+	ExpiresAt          time.Time
+}
+
+// Zero rows: that role of that attempt was exchanged before.
+func (q *Queries) RunnerAddExchange(ctx context.Context, arg RunnerAddExchangeParams) (int64, error) {
+	result, err := q.db.Exec(ctx, runnerAddExchange,
+		arg.RunID,
+		arg.DispatchAttempt,
+		arg.WorkflowRunAttempt,
+		arg.Role,
+		arg.Nonce,
+		arg.Proven,
+		arg.ExchangedAt,
+		arg.ExpiresAt,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const runnerAddStep = `-- name: RunnerAddStep :execrows
 INSERT INTO run_steps (run_id, seq, org_id, at, tool, path, outcome, count, duration_ms)
 VALUES ($1, $2, errand_org(), $3, $4, $5, $6, $7, $8)
@@ -102,7 +137,7 @@ func (q *Queries) RunnerAddUsage(ctx context.Context, arg RunnerAddUsageParams) 
 const runnerBlockedBy = `-- name: RunnerBlockedBy :many
 SELECT id FROM runs
 WHERE repository_id = $1 AND id <> $2 AND paths && $3::text[]
-  AND (state IN ('checking', 'publishing') OR (state = 'pr_opened' AND finished_at > $4::timestamptz))
+  AND (state IN ('checking', 'publishing') OR (state = 'pr_opened' AND pr_fate IN ('', 'open') AND coalesce(pr_fate_at, finished_at) > $4::timestamptz))
 ORDER BY created_at, id LIMIT 1
 `
 
@@ -148,6 +183,23 @@ func (q *Queries) RunnerCountJournal(ctx context.Context, subject errand.ID, kin
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const runnerExchangeRules = `-- name: RunnerExchangeRules :one
+SELECT require_oidc, allow_reruns FROM organisations WHERE id = errand_org()
+`
+
+type RunnerExchangeRulesRow struct {
+	RequireOidc bool
+	AllowReruns bool
+}
+
+// What the organisation asks of an exchange, beside what the repository does.
+func (q *Queries) RunnerExchangeRules(ctx context.Context) (RunnerExchangeRulesRow, error) {
+	row := q.db.QueryRow(ctx, runnerExchangeRules)
+	var i RunnerExchangeRulesRow
+	err := row.Scan(&i.RequireOidc, &i.AllowReruns)
+	return i, err
 }
 
 const runnerGetStep = `-- name: RunnerGetStep :one
@@ -207,6 +259,40 @@ UPDATE runs SET heartbeat_at = $1::timestamptz WHERE id = $2
 func (q *Queries) RunnerHeartbeat(ctx context.Context, now time.Time, iD errand.ID) error {
 	_, err := q.db.Exec(ctx, runnerHeartbeat, now, iD)
 	return err
+}
+
+const runnerListExchanges = `-- name: RunnerListExchanges :many
+SELECT run_id, dispatch_attempt, workflow_run_attempt, role, org_id, nonce, proven, exchanged_at, expires_at FROM run_exchanges WHERE run_id = $1 AND dispatch_attempt = $2 ORDER BY workflow_run_attempt DESC, exchanged_at
+`
+
+func (q *Queries) RunnerListExchanges(ctx context.Context, runID errand.ID, dispatchAttempt int32) ([]RunExchange, error) {
+	rows, err := q.db.Query(ctx, runnerListExchanges, runID, dispatchAttempt)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RunExchange{}
+	for rows.Next() {
+		var i RunExchange
+		if err := rows.Scan(
+			&i.RunID,
+			&i.DispatchAttempt,
+			&i.WorkflowRunAttempt,
+			&i.Role,
+			&i.OrgID,
+			&i.Nonce,
+			&i.Proven,
+			&i.ExchangedAt,
+			&i.ExpiresAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const runnerLockRun = `-- name: RunnerLockRun :one
@@ -279,7 +365,7 @@ UPDATE runs SET
   workflow_run_id = $1::bigint, workflow_run_attempt = $2::integer,
   exchanged_at = $3::timestamptz, exchange_attempt = dispatch_attempt, exchange_nonce = $4::bytea,
   token_expires_at = $5::timestamptz, provider = $6, model = $7, updated_at = $3::timestamptz
-WHERE id = $8 AND exchanged_at IS NULL
+WHERE id = $8
 `
 
 type RunnerRecordExchangeParams struct {
@@ -342,4 +428,54 @@ func (q *Queries) RunnerRecordResult(ctx context.Context, arg RunnerRecordResult
 		arg.ID,
 	)
 	return err
+}
+
+const setExchangeRules = `-- name: SetExchangeRules :execrows
+UPDATE organisations SET require_oidc = $1, allow_reruns = $2 WHERE id = errand_org()
+`
+
+func (q *Queries) SetExchangeRules(ctx context.Context, requireOidc bool, allowReruns bool) (int64, error) {
+	result, err := q.db.Exec(ctx, setExchangeRules, requireOidc, allowReruns)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const setRepositoryFacts = `-- name: SetRepositoryFacts :execrows
+UPDATE repositories SET owner_id = $1, private = $2, visibility_at = $3::timestamptz WHERE id = $4
+`
+
+type SetRepositoryFactsParams struct {
+	OwnerID      *int64
+	Private      bool
+	VisibilityAt time.Time
+	ID           errand.ID
+}
+
+// GitHub's word on the owner and the visibility.
+func (q *Queries) SetRepositoryFacts(ctx context.Context, arg SetRepositoryFactsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, setRepositoryFacts,
+		arg.OwnerID,
+		arg.Private,
+		arg.VisibilityAt,
+		arg.ID,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const ticketNotEnough = `-- name: TicketNotEnough :one
+SELECT (o.require_oidc OR NOT r.private OR r.visibility_at IS NULL)::boolean AS required
+FROM repositories r JOIN organisations o ON o.id = r.org_id WHERE r.id = $1
+`
+
+// Whether a ticket is not enough in the repository. A visibility that nobody told us is that of a public one.
+func (q *Queries) TicketNotEnough(ctx context.Context, id errand.ID) (bool, error) {
+	row := q.db.QueryRow(ctx, ticketNotEnough, id)
+	var required bool
+	err := row.Scan(&required)
+	return required, err
 }

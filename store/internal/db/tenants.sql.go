@@ -22,8 +22,8 @@ func (q *Queries) AddMember(ctx context.Context, personID errand.ID, role string
 }
 
 const addRepository = `-- name: AddRepository :exec
-INSERT INTO repositories (id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, created_at)
-VALUES ($1, errand_org(), $2, $3, $4, $5, $6, $7, $8, $9)
+INSERT INTO repositories (id, org_id, installation_id, github_id, owner, owner_id, name, default_branch, archived, private, visibility_at, created_at)
+VALUES ($1, errand_org(), $2, $3, $4, $5, $6, $7, $8, $9, $10::timestamptz, $10::timestamptz)
 `
 
 type AddRepositoryParams struct {
@@ -31,6 +31,7 @@ type AddRepositoryParams struct {
 	InstallationID int64
 	GitHubID       int64
 	Owner          string
+	OwnerID        *int64
 	Name           string
 	DefaultBranch  string
 	Archived       bool
@@ -38,12 +39,14 @@ type AddRepositoryParams struct {
 	CreatedAt      time.Time
 }
 
+// A repository as GitHub tells it.
 func (q *Queries) AddRepository(ctx context.Context, arg AddRepositoryParams) error {
 	_, err := q.db.Exec(ctx, addRepository,
 		arg.ID,
 		arg.InstallationID,
 		arg.GitHubID,
 		arg.Owner,
+		arg.OwnerID,
 		arg.Name,
 		arg.DefaultBranch,
 		arg.Archived,
@@ -251,7 +254,7 @@ func (q *Queries) GetMember(ctx context.Context, personID errand.ID) (GetMemberR
 }
 
 const getOrganisation = `-- name: GetOrganisation :one
-SELECT id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at, min_events, excluded_environments, breaker_issues, breaker_window_s, budget_day_pico, budget_month_pico, run_ceiling_pico FROM organisations WHERE id = errand_org()
+SELECT id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at, min_events, excluded_environments, breaker_issues, breaker_window_s, budget_day_pico, budget_month_pico, run_ceiling_pico, require_oidc, allow_reruns FROM organisations WHERE id = errand_org()
 `
 
 func (q *Queries) GetOrganisation(ctx context.Context) (Organisation, error) {
@@ -274,12 +277,14 @@ func (q *Queries) GetOrganisation(ctx context.Context) (Organisation, error) {
 		&i.BudgetDayPico,
 		&i.BudgetMonthPico,
 		&i.RunCeilingPico,
+		&i.RequireOidc,
+		&i.AllowReruns,
 	)
 	return i, err
 }
 
 const getRepository = `-- name: GetRepository :one
-SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico, blocked_at FROM repositories WHERE id = $1
+SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico, blocked_at, owner_id, visibility_at FROM repositories WHERE id = $1
 `
 
 func (q *Queries) GetRepository(ctx context.Context, id errand.ID) (Repository, error) {
@@ -302,6 +307,8 @@ func (q *Queries) GetRepository(ctx context.Context, id errand.ID) (Repository, 
 		&i.BudgetDayPico,
 		&i.BudgetMonthPico,
 		&i.BlockedAt,
+		&i.OwnerID,
+		&i.VisibilityAt,
 	)
 	return i, err
 }
@@ -401,7 +408,7 @@ func (q *Queries) ListMembers(ctx context.Context) ([]ListMembersRow, error) {
 }
 
 const listRepositories = `-- name: ListRepositories :many
-SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico, blocked_at FROM repositories ORDER BY owner, name, id
+SELECT id, org_id, installation_id, github_id, owner, name, default_branch, archived, private, gone_at, mode, created_at, open_fix_cap, budget_day_pico, budget_month_pico, blocked_at, owner_id, visibility_at FROM repositories ORDER BY owner, name, id
 `
 
 func (q *Queries) ListRepositories(ctx context.Context) ([]Repository, error) {
@@ -430,6 +437,8 @@ func (q *Queries) ListRepositories(ctx context.Context) ([]Repository, error) {
 			&i.BudgetDayPico,
 			&i.BudgetMonthPico,
 			&i.BlockedAt,
+			&i.OwnerID,
+			&i.VisibilityAt,
 		); err != nil {
 			return nil, err
 		}
@@ -560,7 +569,7 @@ const setOrganisationLimits = `-- name: SetOrganisationLimits :one
 UPDATE organisations SET
   daily_run_cap = coalesce($1, daily_run_cap), cooldown_s = coalesce($2, cooldown_s),
   max_age_s = coalesce($3, max_age_s), min_level = coalesce($4, min_level)
-WHERE id = errand_org() RETURNING id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at, min_events, excluded_environments, breaker_issues, breaker_window_s, budget_day_pico, budget_month_pico, run_ceiling_pico
+WHERE id = errand_org() RETURNING id, slug, name, mode, daily_run_cap, cooldown_s, max_age_s, min_level, created_at, min_events, excluded_environments, breaker_issues, breaker_window_s, budget_day_pico, budget_month_pico, run_ceiling_pico, require_oidc, allow_reruns
 `
 
 type SetOrganisationLimitsParams struct {
@@ -595,6 +604,8 @@ func (q *Queries) SetOrganisationLimits(ctx context.Context, arg SetOrganisation
 		&i.BudgetDayPico,
 		&i.BudgetMonthPico,
 		&i.RunCeilingPico,
+		&i.RequireOidc,
+		&i.AllowReruns,
 	)
 	return i, err
 }
