@@ -120,16 +120,15 @@ func run(ctx context.Context, cfg config, out io.Writer) (good bool, err error) 
 	say("seed %d: CHAOS_SEED=%d CHAOS_S=%d draws the same %d faults again", cfg.seed, cfg.seed, int(cfg.length.Seconds()), len(plan))
 	w, err := newWorld(ctx, cfg)
 	if err != nil {
-		if w != nil {
-			w.keepLogs(false)
-		}
 		return false, err
 	}
 	defer func() {
-		err = errors.Join(err, w.close())
-		if where := w.keepLogs(!good || err != nil); where != "" {
+		if !good && ctx.Err() == nil {
+			where, kept := w.keepLogs()
 			fmt.Fprintln(os.Stderr, "chaos: the replicas' logs are kept in", where)
+			err = errors.Join(err, kept)
 		}
+		err = errors.Join(err, w.close())
 	}()
 	say("two replicas serve %d organisations at %s", len(tenants), w.publicURL())
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -171,6 +172,11 @@ func TestTheGuardEndsWhatIsLeft(t *testing.T) {
 	done := make(chan struct{})
 	go func() { keepGuard(r); close(done) }()
 	g := &guard{in: w}
+	dir := filepath.Join(t.TempDir(), "folder")
+	if err := os.MkdirAll(filepath.Join(dir, "inner"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	g.remove(dir)
 	g.watch(left.Process.Pid)
 	g.watch(ended.Process.Pid)
 	g.forget(ended.Process.Pid)
@@ -179,6 +185,9 @@ func TestTheGuardEndsWhatIsLeft(t *testing.T) {
 	_ = left.Wait()
 	if status, ok := left.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		t.Errorf("the watched process ended with %s", left.ProcessState)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder: %v", err)
 	}
 	if err := ended.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the forgotten process: %v", err)

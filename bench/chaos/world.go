@@ -105,6 +105,7 @@ func newWorld(ctx context.Context, cfg config) (_ *world, err error) {
 	if w.guard, err = startGuard(); err != nil {
 		return nil, err
 	}
+	w.guard.remove(w.dir)
 	if err = w.build(ctx, cfg.race); err != nil {
 		return nil, err
 	}
@@ -353,23 +354,20 @@ func (w *world) close() error {
 	if w.guard != nil {
 		w.guard.close()
 	}
-	return err
+	return errors.Join(err, os.RemoveAll(w.dir))
 }
 
-// keepLogs copies the replicas' logs to where they outlast the run, and removes the rest.
-func (w *world) keepLogs(keep bool) (where string) {
-	if keep {
-		if dir, err := os.MkdirTemp("", "errand-chaos-logs-"); err == nil {
-			for _, r := range w.replicas {
-				if r != nil {
-					_ = copyFile(filepath.Join(dir, filepath.Base(r.logFile)), r.logFile)
-				}
-			}
-			where = dir
+// keepLogs copies the replicas' logs to where they outlast the run.
+func (w *world) keepLogs() (where string, err error) {
+	if where, err = os.MkdirTemp("", "errand-chaos-logs-"); err != nil {
+		return "", err
+	}
+	for _, r := range w.replicas {
+		if r != nil {
+			err = errors.Join(err, copyFile(filepath.Join(where, filepath.Base(r.logFile)), r.logFile))
 		}
 	}
-	_ = os.RemoveAll(w.dir)
-	return where
+	return where, err
 }
 
 func copyFile(to, from string) error {
