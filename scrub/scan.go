@@ -111,8 +111,9 @@ func New() *Scrubber {
 	s.prefixes['-'] = append(s.prefixes['-'], &prefix{text: "-----BEGIN ", kind: KindPrivateKey, anywhere: true, end: privateKey})
 
 	for c := range s.prefixes {
-		if len(s.prefixes[c]) > 0 {
+		for _, p := range s.prefixes[c] {
 			s.anchor[c] |= anchorPrefix
+			s.second[c][p.text[1]>>6] |= 1 << (p.text[1] & 63)
 		}
 	}
 	s.anchor['='] |= anchorSeparator
@@ -141,7 +142,7 @@ func (s *Scrubber) pass(text string, what rules) []found {
 	w := walk{Scrubber: s, text: text}
 	for i := 0; i < len(text); {
 		a := s.anchor[text[i]]
-		if a == 0 {
+		if a == 0 || a == anchorPrefix && !s.begins(text, i) {
 			i++
 			continue
 		}
@@ -154,6 +155,15 @@ func (s *Scrubber) pass(text string, what rules) []found {
 		w.last, i = h.to, h.to
 	}
 	return hits
+}
+
+// begins tells by two bytes whether a known prefix may stand at i: one is too few, since most letters begin one.
+func (s *Scrubber) begins(text string, i int) bool {
+	if i+1 >= len(text) {
+		return false
+	}
+	next := text[i+1]
+	return s.second[text[i]][next>>6]&(1<<(next&63)) != 0
 }
 
 // at tries the rules whose anchor stands at i.

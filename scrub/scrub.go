@@ -49,6 +49,7 @@ const (
 type Scrubber struct {
 	anchor   [256]uint8     // what can begin, or has its anchor, at this byte
 	prefixes [256][]*prefix // by first byte
+	second   [256][4]uint64 // the bytes that follow it in one of them, a bit each
 }
 
 // Hit is a secret found in a text: its kind and the byte at which it begins. The value is not repeated.
