@@ -32,6 +32,24 @@ func (s *Store) LookupSource(ctx context.Context, publicID string) (SourceSecret
 	return x, translate(err)
 }
 
+// LookupSources is LookupSource for several ids with one query. Those that do not exist are not in the answer.
+func (s *Store) LookupSources(ctx context.Context, publicIDs []string) (map[string]SourceSecret, error) {
+	rows, err := s.pool.Query(ctx, `select k.id, s.id, s.org_id, s.kind, s.secret_sealed, s.previous_secret_sealed, s.previous_secret_expires_at, s.disabled_at
+		from unnest($1::text[]) as k(id), lookup_source(k.id) s`, publicIDs)
+	if err != nil {
+		return nil, translate(err)
+	}
+	found := make(map[string]SourceSecret, len(publicIDs))
+	var id string
+	var x SourceSecret
+	_, err = pgx.ForEachRow(rows, []any{&id, &x.ID, &x.Org, &x.Kind, &x.SecretSealed, &x.PreviousSecretSealed, &x.PreviousSecretExpiresAt, &x.DisabledAt}, func() error {
+		found[id] = x
+		x = SourceSecret{}
+		return nil
+	})
+	return found, translate(err)
+}
+
 // SessionPerson is who a session belongs to.
 type SessionPerson struct {
 	Org       errand.ID

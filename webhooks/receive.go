@@ -197,7 +197,7 @@ func (w *Webhooks) lookup(ctx context.Context, publicID string) (store.SourceSec
 	if !publicIDForm.MatchString(publicID) {
 		return store.SourceSecret{}, nil, none
 	}
-	src, err := w.store.LookupSource(ctx, publicID)
+	src, err := w.sources.source(ctx, publicID)
 	switch {
 	case errand.CodeOf(err) == errand.CodeNotFound:
 		return src, nil, none

@@ -46,6 +46,7 @@ type Webhooks struct {
 	count    counters
 	tally    *tally
 	writer   *writer
+	sources  *lookups
 }
 
 type counters struct {
@@ -100,7 +101,7 @@ func New(cfg Config) (*Webhooks, error) {
 	if cfg.Store == nil || cfg.Sealer == nil || cfg.Scrubber == nil || cfg.Clock == nil || cfg.Logger == nil {
 		return nil, errand.Errorf(errand.CodeInternal, nil, "webhooks: a part of the configuration is missing")
 	}
-	w.writer = newWriter(w.persist)
+	w.writer, w.sources = newWriter(w.persist), newLookups(cfg.Store.LookupSources)
 	if cfg.Metrics != nil {
 		for _, c := range append(w.tally.collectors(), w.count.deliveries, w.count.unsigned, w.count.lost, w.count.stages, w.writer.sizes) {
 			if err := cfg.Metrics.Register(c); err != nil {
