@@ -150,11 +150,42 @@ func TestTheCallsAreDescribed(t *testing.T) {
 	}
 }
 
+// What the schema refuses is a problem like the others: with a code, the field, and no word of the value, which may be a secret.
+func TestABodyThatIsNotTheSchemasIsAProblemWithACode(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	token := w.tenant("acme").dispatched().running()
+	for _, c := range []struct {
+		says, call, body, field, code string
+		status                        int
+	}{
+		{"a value out of its list", "exchange", `{"ticket":"t","nonce":"0123456789abcdef","role":"HUSH","workflow_run_id":1,"workflow_run_attempt":1}`, "role", "invalid", 422},
+		{"a member too short", "exchange", `{"ticket":"t","nonce":"HUSH","workflow_run_id":1,"workflow_run_attempt":1}`, "nonce", "invalid", 422},
+		{"a member that is missing", "exchange", `{"ticket":"HUSH"}`, "", "invalid", 422},
+		{"a member of another type", "progress", `{"steps":"HUSH"}`, "steps", "invalid", 422},
+		{"no JSON", "progress", `{"HUSH`, "", "invalid", 400},
+		{"nothing", "claim", ``, "", "invalid", 400},
+		{"too much", "result", `{"state":"failed","reason":"` + strings.Repeat("x", 2<<20) + `"}`, "", "too_large", 413},
+	} {
+		got := w.post(c.call, token, c.body)
+		var p struct{ Code, Type, Title, Detail, Field string }
+		if err := json.Unmarshal([]byte(got.body), &p); err != nil {
+			t.Fatal(err, got.body)
+		}
+		if got.status != c.status || p.Code != c.code || p.Type != "urn:errand:problem:"+c.code || p.Detail == "" || p.Title == "" || c.field != "" && p.Field != c.field ||
+			got.header.Get("Content-Type") != "application/problem+json" || strings.Contains(got.body, "HUSH") {
+			t.Errorf("%s: %d %s", c.says, got.status, got.body)
+		}
+	}
+}
+
 func TestARunHasLimits(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]runnerapi.Config{
-		"a limit of zero":         {PublicURL: "https://errand.example.com", Limits: wire.Limits{ToolCalls: 30, WallSeconds: 60, OutputTokens: 0, MaxFiles: 1, MaxChangedLines: 1}},
-		"an address that is none": {PublicURL: "errand"},
+		"nobody to check ID tokens": {PublicURL: "https://errand.example.com", WebURL: "https://github.com"},
+		"no GitHub's pages":         {PublicURL: "https://errand.example.com"},
+		"a limit of zero":           {PublicURL: "https://errand.example.com", Limits: wire.Limits{ToolCalls: 30, WallSeconds: 60, OutputTokens: 0, MaxFiles: 1, MaxChangedLines: 1}},
+		"an address that is none":   {PublicURL: "errand"},
 	} {
 		if _, err := runnerapi.New(cfg); errand.CodeOf(err) != errand.CodeInvalid {
 			t.Errorf("%s: %v", name, err)

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
 
 	"github.com/errand-dev/errand"
@@ -73,6 +75,27 @@ func ToProblem(err error) *Problem {
 		Type: "urn:errand:problem:" + string(e.Code), Title: http.StatusText(status), Status: status,
 		Detail: e.Message, Code: string(e.Code), Field: e.Field, Hint: e.Hint,
 	}
+}
+
+// asProblem makes what huma itself refuses (a body that is not its schema's) a Problem like every other: with our code, naming
+// the field at fault, and without the value that stood there, which may be a secret.
+func asProblem(_ huma.Context, _ string, v any) (any, error) {
+	m, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	p := ToProblem(&echo.HTTPError{Code: m.Status})
+	p.Title, p.Status, p.Detail = http.StatusText(m.Status), m.Status, m.Detail
+	for i, d := range m.Errors {
+		field := strings.TrimPrefix(d.Location, "body.")
+		switch {
+		case i == 0:
+			p.Field, p.Detail = field, d.Message
+		case i < 5:
+			p.Detail += "; " + field + ": " + d.Message
+		}
+	}
+	return p, nil
 }
 
 func fromEcho(he *echo.HTTPError) *errand.Error {

@@ -102,6 +102,7 @@ func describe(version string) huma.Config {
 	c.DocsPath = "" // its page would load scripts from elsewhere
 	c.SchemasPath = "/api/schemas"
 	c.CreateHooks = nil // no $schema links in answers
+	c.Transformers = append(c.Transformers, asProblem)
 	return c
 }
 
