@@ -21,6 +21,9 @@ demo: build ## An error becomes a pull request, on this machine alone (ARGS=--on
 test: ## All tests, race detector on.
 	$(GO) test -race -timeout 10m $(ARGS) ./...
 
+fuzz: ## Every fuzz target for a few seconds (FUZZ_S each, 5).
+	@FUZZ_S=$(FUZZ_S) tools/fuzz.sh
+
 oracle: ## What gitleaks finds in a planted corpus, the scrubber has removed (compiles gitleaks, in a module of its own).
 	cd tools/scruboracle && GOFLAGS="$(GOFLAGS) -mod=mod" $(GO) test -timeout 5m -count 1 ./...
 
@@ -66,4 +69,4 @@ $(BIN)/gofumpt: tools/gofumpt/go.mod
 $(BIN)/golangci-lint: tools/golangci-lint/go.mod
 	$(GO) build -modfile=tools/golangci-lint/go.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-.PHONY: bench help build demo test oracle browser chaos lint fmt generate check-generated check-docs clean
+.PHONY: bench help build demo test fuzz oracle browser chaos lint fmt generate check-generated check-docs clean
