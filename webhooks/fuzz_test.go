@@ -86,8 +86,24 @@ func keeps(t *testing.T, kind provider, h http.Header, body []byte) {
 			}
 		}
 	}
-	if b, err := json.Marshal(e); err != nil || len(b) > maxEvent {
+	b, err := json.Marshal(e)
+	if err != nil || len(b) > maxEvent {
 		t.Errorf("an event of %d bytes, %v", len(b), err)
+	}
+	// What is kept is scrubbed: scrubbing it again changes nothing and removes nothing.
+	again := *e
+	if err := json.Unmarshal(b, &again); err != nil {
+		t.Fatal(err)
+	}
+	again.Removed = nil
+	w.scrubber.Event(&again)
+	if len(again.Removed) > 0 {
+		t.Errorf("scrubbing what is kept removes %v more", again.Removed)
+	}
+	for field := range e.Provenance {
+		if o := e.Provenance[field]; o != errand.FromOutsider && o != errand.FromTracker {
+			t.Errorf("%s comes from %q", field, o)
+		}
 	}
 }
 

@@ -69,7 +69,7 @@ func member(in map[string]any, path string) map[string]any {
 
 // filled is the recommended template as PostHog fills it in from a default body: a placeholder that is a whole text becomes
 // the value itself, and null where there is none.
-func filled(t *testing.T, name string) []byte {
+func filled(t *testing.T, template []byte, name string) []byte {
 	t.Helper()
 	var globals map[string]any
 	if err := json.Unmarshal(posthogFixture(t, name), &globals); err != nil {
@@ -96,7 +96,7 @@ func filled(t *testing.T, name string) []byte {
 		}
 		return v
 	}
-	return edit(t, posthogFixture(t, phTemplate), func(root map[string]any) { fill(root) })
+	return edit(t, template, func(root map[string]any) { fill(root) })
 }
 
 func reach(globals map[string]any, placeholder string) any {
@@ -172,13 +172,29 @@ func TestEachPosthogFixtureHasAnOutcome(t *testing.T) {
 	}
 }
 
+// documented is the template of docs/sources.md.
+func documented(t *testing.T) []byte {
+	t.Helper()
+	doc, err := os.ReadFile("../docs/sources.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, ok := strings.Cut(string(doc), "## PostHog")
+	_, after, _ = strings.Cut(after, "```json\n")
+	body, _, closed := strings.Cut(after, "```")
+	if !ok || !closed {
+		t.Fatal("docs/sources.md has no template for PostHog")
+	}
+	return []byte(body)
+}
+
 // The template of docs/sources.md says the same as the default body, without a person in it.
 func TestTheRecommendedBodyIsReadAsTheDefaultOneIs(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{phCreated, phReopened, phSpiking} {
 		w := setup(t)
 		id := map[string]string{phCreated: "0192f5a1-8001-7000-8000-000000000001", phReopened: "0192f5a1-8002-7000-8000-000000000002", phSpiking: "0192f5a1-8003-7000-8000-000000000003"}[name]
-		if r := w.postPosthog(w.posthog(), filled(t, name)); r.Outcome != "accepted" {
+		if r := w.postPosthog(w.posthog(), filled(t, documented(t), name)); r.Outcome != "accepted" {
 			t.Fatalf("%s: %v", name, r)
 		}
 		got, issue := w.event(id), w.issue(posthogIssue)
@@ -216,7 +232,7 @@ func TestA15_APosthogRetryIsADuplicate(t *testing.T) {
 	if r := w.postPosthog(s, posthogFixture(t, phCreated)); r.Outcome != "duplicate" || r.Reason != "already_received" {
 		t.Errorf("%v", r)
 	}
-	if r := w.postPosthog(s, filled(t, phCreated)); r.Outcome != "duplicate" {
+	if r := w.postPosthog(s, filled(t, posthogFixture(t, phTemplate), phCreated)); r.Outcome != "duplicate" {
 		t.Errorf("the same notification in the other body: %v", r)
 	}
 	w.expect(map[string]int{"events": 1, jobs: 1})

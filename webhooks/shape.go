@@ -20,8 +20,8 @@ const (
 // variable, a header, a tag. Their names are counted only.
 func ownNames(member string) bool {
 	switch member {
-	case "vars", "extra", "tags", "user", "contexts", "request", "headers", "cookies", "env", "modules", "breadcrumbs",
-		"packages", "params", "query_string", "settings":
+	case "vars", "extra", "tags", "user", "contexts", "request", "headers", "cookies", "env", "modules", "breadcrumbs", "person", "groups", "code_variables",
+		"$set", "$set_once", "$groups", "packages", "params", "query_string", "settings":
 		return true
 	}
 	return false
@@ -97,7 +97,7 @@ func (o outliner) object(depth int, hide bool) error {
 
 // name shows a member's name unless it could be somebody's data.
 func (o outliner) name(s string) string {
-	if !plainName(s) {
+	if !plainName(strings.TrimPrefix(s, "$")) { // PostHog's own names begin so
 		return "?"
 	}
 	if _, removed := o.scrubber.Text("", s); len(removed) > 0 {
