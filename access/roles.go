@@ -22,6 +22,8 @@ const (
 	RunNow    Action = "run_now"    // start a run by hand
 	CancelRun Action = "cancel_run" // stop a run under way
 	SignOut   Action = "sign_out"   // end one's own session
+
+	SetUpGitHub Action = "set_up_github" // make the GitHub App, connect installations
 )
 
 // may is the one place where roles are checked. An action that is not here is allowed to nobody.
@@ -30,6 +32,8 @@ var may = map[Action][]Role{
 	RunNow:    {Owner, Admin, Member},
 	CancelRun: {Owner, Admin, Member},
 	SignOut:   {Owner, Admin, Member, Viewer},
+
+	SetUpGitHub: {Owner},
 }
 
 // May tells whether the identity's role allows the action. The zero Identity may nothing.

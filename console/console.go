@@ -34,6 +34,7 @@ type Config struct {
 	Clock   errand.Clock // nil = time.Now
 	Logger  *slog.Logger // nil = silent
 	Version string       // shown in the footer
+	SetUp   SetUp        // nil = no set-up pages
 }
 
 // Console serves the pages.
@@ -46,6 +47,7 @@ type Console struct {
 	version string
 	assets  assets
 	origin  *http.CrossOriginProtection
+	setUp   SetUp
 }
 
 // New prepares the assets; it fails only when the program was built without them.
@@ -56,7 +58,7 @@ func New(cfg Config) (*Console, error) {
 	}
 	c := &Console{
 		store: cfg.Store, access: cfg.Access, actions: cfg.Actions, clock: cfg.Clock, log: cfg.Logger, version: cfg.Version,
-		assets: a, origin: http.NewCrossOriginProtection(),
+		assets: a, origin: http.NewCrossOriginProtection(), setUp: cfg.SetUp,
 	}
 	if c.clock == nil {
 		c.clock = time.Now
@@ -105,7 +107,7 @@ const (
 // (whatever cookies a request carries, and for the sign-in form too), then the session, then the role.
 func (c *Console) Mount(e *echo.Echo) {
 	throttle := c.access.Throttle(signInBurst, signInInterval)
-	for _, r := range c.routes() {
+	for _, r := range append(c.routes(), c.setUpRoutes()...) {
 		guards := []echo.MiddlewareFunc{c.headers, c.sameOrigin}
 		switch {
 		case r.needs != public:

@@ -88,7 +88,11 @@ const errorPatience = 2 * time.Second
 // notices is the closed list of what a page can say about the action that led to it, so that a link cannot put words
 // into the console's mouth.
 var notices = map[string]string{
-	"run_asked":    "A run was asked for. It appears below as soon as it is created; the decision ledger says why if it is not.",
+	"run_asked":              "A run was asked for. It appears below as soon as it is created; the decision ledger says why if it is not.",
+	"app_made":               "The GitHub App is made. Install it where your code is.",
+	"installation_connected": "The installation is connected, and its repositories are known.",
+	"install_asked":          "An owner of that account was asked to install the App. Connect it here when that is done.",
+
 	"cancel_asked": "The run was cancelled. GitHub is asked to stop its workflow as well.",
 }
 

@@ -39,7 +39,10 @@ type appConfig struct {
 	OIDCIssuer      string // of GitHub's ID tokens; "" = what goes with the API's address
 	TrustedProxies  []*net.IPNet
 	Drain           time.Duration // how long requests are still taken after the signal to stop
-	SearchFor       time.Duration // how long an unclear dispatch is searched for; 0 = the default
+	// AllowExtraPermissions: installations may grant more than Errand needs.
+	AllowExtraPermissions bool
+	WebhookSecret         []byte        // of the App's webhooks, from the environment
+	SearchFor             time.Duration // how long an unclear dispatch is searched for; 0 = the default
 }
 
 // app is the control plane, wired and not yet running.
@@ -85,7 +88,7 @@ func newApp(ctx context.Context, db *database, cfg appConfig) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
-	gh, err := github.New(cfg.GitHub)
+	gh, apps, err := newGitHub(db, sealer, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +103,7 @@ func newApp(ctx context.Context, db *database, cfg appConfig) (*app, error) {
 	}
 	disp, err := dispatch.New(dispatch.Config{
 		Store: db.Store, Runs: lives, GitHub: gh, Tickets: tokens, Clock: clock, Logger: cfg.Log, Metrics: metrics, SearchFor: cfg.SearchFor,
+		WebhookSecret: apps.WebhookSecret, AllowExtraPermissions: cfg.AllowExtraPermissions,
 	})
 	if err != nil {
 		return nil, err
@@ -124,8 +128,13 @@ func newApp(ctx context.Context, db *database, cfg appConfig) (*app, error) {
 		Dispatch: disp, Payloads: hooks, Caller: sessionCaller(people), Problem: func(err error) error { return server.ToProblem(err) },
 	})
 
+	setUp, err := newSetUp(cfg, disp, apps, gh)
+	if err != nil {
+		return nil, err
+	}
+
 	// Faces, and the server that carries them.
-	pages, err := console.New(console.Config{Store: db.Store, Access: people, Actions: disp, Clock: clock, Logger: cfg.Log, Version: version})
+	pages, err := console.New(console.Config{Store: db.Store, Access: people, Actions: disp, Clock: clock, Logger: cfg.Log, Version: version, SetUp: setUp})
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +142,7 @@ func newApp(ctx context.Context, db *database, cfg appConfig) (*app, error) {
 	disp.AddWorkers(a.workers)
 	e := server.New(server.Config{
 		Log: cfg.Log, Clock: clock, Version: version, Metrics: metrics, Ready: a.ready.check,
-		Pages: []server.Mounter{hooks, pages}, Operations: []server.Registrar{own, mappings}, TrustedProxies: cfg.TrustedProxies,
+		Pages: []server.Mounter{hooks, disp, pages}, Operations: []server.Registrar{own, mappings}, TrustedProxies: cfg.TrustedProxies,
 	})
 	// A browser gets an error as a page, everybody else as a problem.
 	e.HTTPErrorHandler = pages.ErrorHandler(func(err error) console.Problem {

@@ -26,6 +26,7 @@ type serveCmd struct {
 	databaseFlags
 	secretFlags
 	githubFlags
+	hookFlags
 	reportFlags
 	logFlags
 }
@@ -81,8 +82,11 @@ func (c serveCmd) config() (appConfig, error) {
 	keep(err)
 	cfg.Master, cfg.PreviousMasters, err = c.masters()
 	keep(err)
-	cfg.GitHub, err = c.githubFlags.config()
+	cfg.GitHub, err = c.serverConfig()
 	keep(err)
+	cfg.WebhookSecret, err = c.hookFlags.secret()
+	keep(err)
+	cfg.AllowExtraPermissions = c.AllowExtraPermissions
 	keep(checkAddress("ERRAND_LISTEN", c.Listen))
 	if c.MetricsListen != "" {
 		keep(checkAddress("ERRAND_METRICS_LISTEN", c.MetricsListen))

@@ -55,9 +55,19 @@ func TestEverythingWrongWithTheSettingsIsToldAtOnce(t *testing.T) {
 		{"nothing is set", nil, [][2]string{
 			{"ERRAND_PUBLIC_URL", "https://errand.example.com"},
 			{"ERRAND_SECRET_KEY", "openssl rand"},
+		}},
+		{"a key without its App", []string{"ERRAND_PUBLIC_URL=https://errand.example.com", "ERRAND_SECRET_KEY=" + key, "ERRAND_GITHUB_PRIVATE_KEY_FILE=" + testKey(t, dir)}, [][2]string{
 			{"ERRAND_GITHUB_APP_ID", "settings page"},
+		}},
+		{"an App without its key", []string{"ERRAND_PUBLIC_URL=https://errand.example.com", "ERRAND_SECRET_KEY=" + key, "ERRAND_GITHUB_APP_ID=1"}, [][2]string{
 			{"ERRAND_GITHUB_PRIVATE_KEY_FILE", "name the file"},
 		}},
+		{"no App, and a GitHub that is none", []string{"ERRAND_PUBLIC_URL=https://errand.example.com", "ERRAND_SECRET_KEY=" + key, "ERRAND_GITHUB_API_URL=ghe.example"}, [][2]string{
+			{"ERRAND_GITHUB_API_URL", "https://"},
+		}},
+		{"a webhook secret that can be guessed", append(good, "ERRAND_GITHUB_WEBHOOK_SECRET="+hidden), [][2]string{{"ERRAND_GITHUB_WEBHOOK_SECRET", "at least 16"}}},
+		{"two webhook secrets", append(good, "ERRAND_GITHUB_WEBHOOK_SECRET="+hidden, "ERRAND_GITHUB_WEBHOOK_SECRET_FILE="+notAKey), [][2]string{{"ERRAND_GITHUB_WEBHOOK_SECRET", "set one of them"}}},
+		{"a file of a webhook secret that is not there", append(good, "ERRAND_GITHUB_WEBHOOK_SECRET_FILE="+filepath.Join(dir, "none")), [][2]string{{"ERRAND_GITHUB_WEBHOOK_SECRET_FILE", "cannot be read"}}},
 		{"everything is wrong", []string{
 			"ERRAND_PUBLIC_URL=https://me:" + hidden + "@errand.example.com", "ERRAND_SECRET_KEY=" + hidden, "ERRAND_PREVIOUS_SECRET_KEY=" + key + "," + hidden,
 			"ERRAND_GITHUB_APP_ID=x" + hidden, "ERRAND_GITHUB_PRIVATE_KEY_FILE=" + notAKey, "ERRAND_GITHUB_API_URL=https://me:" + hidden + "@github.example.com",

@@ -61,6 +61,7 @@ var never = []struct{ path, why string }{
 	{"/repos/{owner}/{repo}/actions/workflows/{workflow}/enable", "enables a workflow"},
 	{"/repos/{owner}/{repo}/actions/workflows/{workflow}/disable", "disables a workflow"},
 	{"/repos/{owner}/{repo}/actions/secrets/{rest...}", "reaches for secrets"},
+	{"/installation/token", "revokes a token (C18: it ends by itself, and an end that was missed fails nothing)"},
 }
 
 // call is one request while it is served. Sim.mu is held.
@@ -79,6 +80,7 @@ func (s *Sim) newRoutes() http.Handler {
 	for _, rt := range served {
 		mux.HandleFunc(rt.method+" "+apiPrefix+rt.path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rt) })
 	}
+	s.setUpRoutes(mux)
 	for _, n := range never {
 		mux.HandleFunc(apiPrefix+n.path, func(w http.ResponseWriter, r *http.Request) {
 			s.mu.Lock()
@@ -88,7 +90,11 @@ func (s *Sim) newRoutes() http.Handler {
 		})
 	}
 	mux.HandleFunc(apiPrefix+"/", func(w http.ResponseWriter, r *http.Request) {
-		s.log.Warn("githubsim: no such endpoint", "method", r.Method, "path", r.URL.Path)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if caller := s.callerOf(r); caller == callerApp || caller == callerInstallation {
+			s.violation(r, caller, "a call that Errand has no use for")
+		}
 		s.answerRefusal(w, r, refuse(http.StatusNotFound, "Not Found"))
 	})
 	s.issuerRoutes(mux)

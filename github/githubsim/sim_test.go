@@ -197,6 +197,7 @@ func TestWhatErrandMustNeverCallIsRefusedAndRecorded(t *testing.T) {
 		"GET /repos/octo-org/shop/git/trees/main", "POST /repos/octo-org/shop/merges", "PUT /repos/octo-org/shop/pulls/1/merge",
 		"POST /repos/octo-org/shop/pulls/1/reviews", "PUT /repos/octo-org/shop/actions/workflows/errand.yml/disable",
 		"PUT /repos/octo-org/shop/actions/workflows/errand.yml/enable", "GET /repos/octo-org/shop/actions/secrets/public-key",
+		"DELETE /installation/token",
 	}
 	for _, p := range []string{"GET %s/logs", "GET %s/artifacts", "POST %s/rerun", "POST %s/rerun-failed-jobs", "POST %s/approve"} {
 		calls = append(calls, fmt.Sprintf(p, fmt.Sprintf("/repos/octo-org/shop/actions/runs/%d", run)))
@@ -210,6 +211,39 @@ func TestWhatErrandMustNeverCallIsRefusedAndRecorded(t *testing.T) {
 		if v := w.sim.Violations(); len(v) != i+1 || v[i].Caller != "job" || v[i].Why == "" || !strings.HasSuffix(v[i].Path, path) {
 			t.Fatalf("%s: violations %+v", c, v)
 		}
+	}
+}
+
+func TestC18_NoTokenIsRevokedSoThatNoneCanFailToBe(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	d := w.dispatch(t)
+	if err := w.app.Cancel(t.Context(), w.target, d.RunID); err != nil {
+		t.Fatal(err)
+	}
+	w.noViolations(t)
+	for _, r := range w.wire.requests() {
+		if strings.HasPrefix(r, "DELETE ") {
+			t.Errorf("%s", r)
+		}
+	}
+}
+
+func TestACallThatErrandHasNoUseForIsAViolation(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.sim.APIURL()+"/app/installations", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+appJWT(t, same))
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if v := w.sim.Violations(); resp.StatusCode != http.StatusNotFound || len(v) != 1 || v[0].Caller != "app" {
+		t.Errorf("%d, %+v", resp.StatusCode, v)
 	}
 }
 

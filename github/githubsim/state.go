@@ -22,6 +22,7 @@ type state struct {
 	faults        []*fault
 	hookURL       string
 	hookSecret    []byte
+	setUp         setUp
 	issuer        issuer
 }
 
@@ -29,6 +30,7 @@ func newState() state {
 	return state{
 		nextID:        30_000_000_000, // workflow run ids have passed 32 bits long ago
 		installations: map[int64]*installation{}, repositories: map[int64]*repository{}, moved: map[string]int64{},
+		setUp:  setUp{manifests: map[string]madeApp{}, grants: map[string]grant{}, users: map[string]userSession{}},
 		tokens: map[string]*token{}, runs: map[int64]*run{}, pulls: map[int64]*pull{}, issuer: issuer{requests: map[string]idRequest{}},
 	}
 }
