@@ -104,9 +104,15 @@ func run(ctx context.Context, short bool) error {
 	}
 	p := newPlan(short)
 	fmt.Printf("PostgreSQL %s, fsync %s, synchronous_commit %s, %d CPUs shared with the clients, %s\n", f.Postgres, f.Fsync, f.SyncCommit, f.CPUs, runtime.Version())
-	for _, part := range []func(context.Context, *bed, plan, *figures) error{wholePath, writerAndPlain, hotIssue, stored, dispatchLatency, micro} {
-		if err := part(ctx, b, p, &f); err != nil {
-			return err
+	for _, part := range []struct {
+		name string
+		run  func(context.Context, *bed, plan, *figures) error
+	}{{"whole", wholePath}, {"writer", writerAndPlain}, {"hot", hotIssue}, {"stored", stored}, {"dispatch", dispatchLatency}, {"micro", micro}} {
+		if only := os.Getenv("BENCH_ONLY"); only != "" && only != part.name {
+			continue // its figures stay null
+		}
+		if err := part.run(ctx, b, p, &f); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
 	f.TookS = round(time.Since(begun).Seconds(), 1)

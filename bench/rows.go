@@ -38,6 +38,9 @@ func writerAndPlain(ctx context.Context, b *bed, p plan, f *figures) error {
 	if err != nil {
 		return err
 	}
+	if err := at.issuesForOthers(ctx); err != nil {
+		return err
+	}
 	fmt.Printf("\n(a) the writer, the plain form and pgbench; the event is %d bytes of JSON once it is understood\n", len(row.event))
 	var writer []float64
 	plain := map[int][]float64{8: nil, 32: nil}
@@ -107,6 +110,15 @@ func (p *place) example(ctx context.Context) (x example, err error) {
 	return x, err
 }
 
+// issuesForOthers makes the issues that the plain form and pgbench speak of, as the writer's exist by then.
+func (p *place) issuesForOthers(ctx context.Context) error {
+	return p.super(ctx, func(c *pgx.Conn) error {
+		_, err := c.Exec(ctx, `INSERT INTO issues (id, org_id, source_id, provider_id, title, status_at, first_seen, last_seen, created_at)
+			SELECT gen_random_uuid(), $1, $2, 'other-' || n, 'KeyError', now(), now(), now(), now() FROM generate_series(1, $3) n`, p.org, p.source.ID, spread)
+		return err
+	})
+}
+
 // plain is what a handler would do without a writer: one transaction a request, of three statements, which write the same
 // rows as the writer does (issue and event; key and delivery; job). It lives here only.
 func (p *place) plain(ctx context.Context, conns int, row example, length time.Duration) (perS float64, err error) {
@@ -145,7 +157,7 @@ func (p *place) plainly(ctx context.Context, tx pgx.Tx, row example) error {
 	event, delivery := errand.NewID(now), errand.NewID(now)
 	key := fmt.Sprintf("event:%d:%032d", 1+n%spread, n)
 	var issue errand.ID
-	err := tx.QueryRow(ctx, plainIssue, errand.NewID(now), p.org, p.source.ID, fmt.Sprintf("plain-%d", 1+n%spread), now, event, key, delivery, row.event).Scan(&issue)
+	err := tx.QueryRow(ctx, plainIssue, errand.NewID(now), p.org, p.source.ID, fmt.Sprintf("other-%d", 1+n%spread), now, event, key, delivery, row.event).Scan(&issue)
 	if err != nil {
 		return err
 	}
@@ -214,7 +226,7 @@ func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "
 func (p *place) scripts(row example) [2]string {
 	fill := strings.NewReplacer("ORG", quoted(string(p.org)), "SOURCE", quoted(string(p.source.ID)), "DIGEST", "decode("+quoted(row.digest)+", 'hex')")
 	issue := `INSERT INTO issues (id, org_id, source_id, provider_id, title, culprit, level, platform, project, link, status, status_at, first_seen, last_seen, deliveries, created_at) ` +
-		`VALUES (gen_random_uuid(), ORG, SOURCE, 'pgbench-' || :issue, 'KeyError: ''currency''', 'checkout.views in pay', 'error', 'python', 'checkout', 'https://sentry.io/', 'open', now(), now(), now(), 1, now()) ` +
+		`VALUES (gen_random_uuid(), ORG, SOURCE, 'other-' || :issue, 'KeyError: ''currency''', 'checkout.views in pay', 'error', 'python', 'checkout', 'https://sentry.io/', 'open', now(), now(), now(), 1, now()) ` +
 		`ON CONFLICT ON CONSTRAINT issues_provider_key DO UPDATE SET last_seen = GREATEST(EXCLUDED.last_seen, issues.last_seen), deliveries = issues.deliveries + 1`
 	delivery := `INSERT INTO deliveries (id, org_id, source_id, received_at, resource, action, outcome, issue_id, event_id, body_sha256, body_bytes, shape) ` +
 		`VALUES (gen_random_uuid(), ORG, SOURCE, now(), 'event_alert', 'triggered', 'accepted', gen_random_uuid(), gen_random_uuid(), DIGEST, 4096, `

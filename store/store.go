@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -62,7 +63,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		pool.Close()
 		return nil, err
 	}
-	if s.jobs, err = river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: log}); err != nil {
+	if s.jobs, err = river.NewClient(riverpgxv5.New(pool), &river.Config{
+		Logger: log,
+		// A job is announced at most this often, and one that is not waits for the next poll. River's 100 ms would leave out
+		// most of them: a decision's dispatch follows within milliseconds.
+		FetchCooldown: time.Millisecond,
+	}); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("job queue: %w", err)
 	}
