@@ -17,7 +17,8 @@ import (
 type Config struct {
 	ControlPlane string // base address, without a slash at its end
 	Run          errand.ID
-	Ticket       string
+	Mark         string // the input run as it is: the run's id and its attempt
+	Ticket       string // "" where the ID token stands alone
 	APIKey       string
 	Model        string
 	BaseURL      string // of the provider; "" = its own
@@ -37,6 +38,7 @@ type Config struct {
 	Output         string // file; "" = none
 	TempDir        string // "" = the system's
 	networkEnviron []string
+	identity       identity
 }
 
 // input is one input of action.yml: its name there, whether it must be given, and what to do about it when it is not.
@@ -51,7 +53,7 @@ func inputs() []input {
 	return []input{
 		{"control-plane", true, "write the address of your Errand in the workflow file, under `with:`"},
 		{"run", true, "start the workflow from Errand: it gives the input `run`"},
-		{"ticket", true, "start the workflow from Errand: it gives the input `ticket`"},
+		{"ticket", false, ""}, // required where the job may not ask for an ID token
 		{"anthropic-api-key", true, "store the key as a secret of the repository and pass it to the action"},
 		{"model", true, "name a model, such as claude-sonnet-5"},
 		{"base-url", false, ""},
@@ -88,6 +90,9 @@ func secretsOf(getenv func(string) string) []string {
 		if v := strings.TrimSpace(value(name, getenv, event)); v != "" {
 			list = append(list, v)
 		}
+	}
+	if v := getenv("ACTIONS_ID_TOKEN_REQUEST_TOKEN"); v != "" {
+		list = append(list, v)
 	}
 	return list
 }
@@ -138,8 +143,8 @@ func LoadConfig(getenv func(string) string) (Config, []*errand.Error) {
 	}
 	c := Config{
 		ControlPlane: l.address("control-plane", in["control-plane"]),
-		Run:          l.run(in["run"]),
-		Ticket:       in["ticket"], APIKey: in["anthropic-api-key"], Model: in["model"],
+		Run:          l.run(in["run"]), Mark: in["run"],
+		Ticket: in["ticket"], APIKey: in["anthropic-api-key"], Model: in["model"],
 		BaseURL:     l.address("base-url", in["base-url"]),
 		GitHubToken: in["github-token"], PRToken: in["pr-token"],
 		Instructions: in["instructions"], Protected: listOf(in["protected-paths"]),
@@ -156,6 +161,10 @@ func LoadConfig(getenv func(string) string) (Config, []*errand.Error) {
 	}
 	if c.Repository != "" && !repositoryForm.MatchString(c.Repository) {
 		l.fail("GITHUB_REPOSITORY", "is not owner/name")
+	}
+	c.identity = identity{requestURL: getenv("ACTIONS_ID_TOKEN_REQUEST_URL"), bearer: getenv("ACTIONS_ID_TOKEN_REQUEST_TOKEN")}
+	if c.Ticket == "" && c.identity.requestURL == "" {
+		l.fail("ticket", "is missing, and this job may not ask for an ID token instead: start the workflow from Errand, and give the job `permissions: id-token: write` (docs/workflows/errand.yml)")
 	}
 	if len(c.Ticket) > 512 {
 		l.fail("ticket", "is longer than any ticket")

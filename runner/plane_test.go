@@ -28,6 +28,7 @@ type plane struct {
 	broken    []string
 	bodies    []string // of every call but exchange
 	nonces    []string
+	exchanges []wire.ExchangeRequest
 	started   bool
 	steps     map[int]wire.Step
 	usage     map[int]wire.UsageLine
@@ -105,7 +106,8 @@ func (p *plane) serve(call string, body []byte) any {
 	case "exchange":
 		var in wire.ExchangeRequest
 		p.decode(body, &in)
-		if in.Ticket != ticket || len(in.Nonce) < 16 || in.WorkflowRunID != 777 || in.WorkflowRunAttempt != 1 || in.Model != "claude-sonnet-5" {
+		p.exchanges = append(p.exchanges, in)
+		if in.Ticket != ticket && in.IDToken == "" || in.Run != "" && in.Run != runID+".1" || len(in.Nonce) < 16 || in.WorkflowRunID != 777 || in.WorkflowRunAttempt != 1 || in.Model != "claude-sonnet-5" {
 			p.bad("exchange: %s", body)
 		}
 		p.nonces = append(p.nonces, in.Nonce)

@@ -142,8 +142,21 @@ func Run(ctx context.Context, env Env) Exit {
 func (r *run) enter(ctx context.Context) error {
 	var nonce [16]byte
 	_, _ = rand.Read(nonce[:])
+	proof, err := r.cfg.identity.token(ctx, r.env, r.cfg.ControlPlane)
+	switch {
+	case err != nil && r.cfg.Ticket == "":
+		return err
+	case err != nil: // the control plane decides whether the ticket is enough
+		r.console.say("note: going on with the ticket alone: %v", err)
+	case proof != "":
+		r.console.mask(proof)
+	}
+	mark := r.cfg.Mark
+	if !strings.Contains(mark, ".") { // an older form, of which the ticket says the attempt
+		mark = ""
+	}
 	got, err := r.client.exchange(ctx, wire.ExchangeRequest{
-		Ticket: r.cfg.Ticket, Nonce: hex.EncodeToString(nonce[:]), Role: "all",
+		Run: mark, Ticket: r.cfg.Ticket, IDToken: proof, Nonce: hex.EncodeToString(nonce[:]), Role: "all",
 		Provider: models.ProviderAnthropic, Model: r.cfg.Model, RunnerVersion: r.env.Version,
 		WorkflowRunID: r.cfg.WorkflowRun, WorkflowRunAttempt: r.cfg.WorkflowTry,
 	})
@@ -152,7 +165,7 @@ func (r *run) enter(ctx context.Context) error {
 	}
 	var e *apiError
 	if errors.As(err, &e) && !e.passing() {
-		return fmt.Errorf("the ticket was not taken (%w). A ticket works once and for 30 minutes: start a new run from Errand, a re-run from GitHub's page cannot work", err)
+		return fmt.Errorf("the exchange was refused (%w). A ticket works once and for 30 minutes: start a new run from Errand, a re-run from GitHub's page cannot work", err)
 	}
 	if err != nil {
 		return fmt.Errorf("the control plane at %s could not be asked: %w", r.cfg.ControlPlane, err)

@@ -96,13 +96,15 @@ func TestAPullRequestElsewhereIsRefused(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	r, token := w.tenant("acme").at(errand.Publishing)
-	r.super("UPDATE runs SET workflow_run_url = 'https://github.com/acme/shop/actions/runs/991' WHERE id = $1", r.id)
 	good := *r.pullRequest(3)
 	for name, change := range map[string]func(*wire.PullRequest){
 		"in another repository":        func(p *wire.PullRequest) { p.URL = "https://github.com/globex/shop/pull/3" },
 		"under another number":         func(p *wire.PullRequest) { p.URL = "https://github.com/acme/shop/pull/4" },
 		"on another host":              func(p *wire.PullRequest) { p.URL = "https://github.example.net/acme/shop/pull/3" },
 		"without encryption":           func(p *wire.PullRequest) { p.URL = "http://github.com/acme/shop/pull/3" },
+		"on another port":              func(p *wire.PullRequest) { p.URL = "https://github.com:8443/acme/shop/pull/3" },
+		"with a path in disguise":      func(p *wire.PullRequest) { p.URL = "https://github.com/acme%2Fshop/pull/3" },
+		"with an empty query":          func(p *wire.PullRequest) { p.URL += "?" },
 		"as a script":                  func(p *wire.PullRequest) { p.URL = "javascript:alert(1)//acme/shop/pull/3" },
 		"with a user":                  func(p *wire.PullRequest) { p.URL = "https://github.com@evil.example/acme/shop/pull/3" },
 		"with a query":                 func(p *wire.PullRequest) { p.URL += "?x=1" },
@@ -118,10 +120,11 @@ func TestAPullRequestElsewhereIsRefused(t *testing.T) {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
 	}
-	// Where GitHub has not said on which host it runs, the address is still held to its form.
-	unknown, itsToken := r.at(errand.Publishing)
-	pr := *unknown.pullRequest(3)
-	pr.URL = "https://github.com@evil.example/acme/shop/pull/3"
+	// Where GitHub has said of which host the workflow run is, that is not believed over the deployment's own GitHub.
+	other, itsToken := r.at(errand.Publishing)
+	other.super("UPDATE runs SET workflow_run_url = 'https://github.example.net/acme/shop/actions/runs/991' WHERE id = $1", other.id)
+	pr := *other.pullRequest(3)
+	pr.URL = "https://github.example.net/acme/shop/pull/3"
 	w.post("result", itsToken, wire.ResultRequest{State: errand.PROpened, PullRequest: &pr}).want(t, 422)
 	w.post("result", token, wire.ResultRequest{State: errand.PROpened}).want(t, 422)
 	w.post("result", token, wire.ResultRequest{State: errand.Failed, Reason: errand.ReasonPushRefused, PullRequest: &good}).want(t, 422)
