@@ -64,7 +64,7 @@ func TestExplainSaysRuleByRuleAndFrameByFrame(t *testing.T) {
 		f := x.Frames[i]
 		var answers []string
 		for _, r := range f.Rules {
-			answers = append(answers, string('0'+rune(r.Position))+" "+r.Answer.String())
+			answers = append(answers, string('0'+r.Position)+" "+r.Answer.String())
 		}
 		if f.Number != i+1 || f.Name != want.name || f.Asked != want.asked || f.Decides != want.decides || strings.Join(answers, ", ") != want.answers || f.Why == "" {
 			t.Errorf("frame %d: %+v with %v, want %+v", i+1, f, answers, want)
