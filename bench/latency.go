@@ -56,7 +56,7 @@ func dispatchLatency(ctx context.Context, b *bed, p plan, f *figures) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	body := newBody(4 << 10)
 	c := &client{conn: conn, in: bufio.NewReader(conn), text: bytes.Clone(body.text), body: body, path: at.source.Path, host: at.addr}
 	n := 200

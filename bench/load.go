@@ -144,7 +144,7 @@ func (p *place) load(ctx context.Context, conns int, b body, issues uint64, leng
 		if err != nil {
 			return sample{}, err
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		clients[i] = &client{conn: conn, in: bufio.NewReader(conn), text: bytes.Clone(b.text), body: b, path: p.source.Path, host: p.addr}
 	}
 	return closedLoop(ctx, conns, length, func(i int) error {

@@ -186,7 +186,7 @@ func TestAnIssuerThatDoesNotAnswerIsARetriableAnswer(t *testing.T) {
 		t.Error("not told to try again")
 	}
 	p.wantState(errand.Dispatched, "")
-	p.errandRun.token()
+	p.token()
 }
 
 func TestATicketFromAPublicLogIsUselessWhereAnIDTokenIsRequired(t *testing.T) {
@@ -215,7 +215,7 @@ func TestATicketFromAPublicLogIsUselessWhereAnIDTokenIsRequired(t *testing.T) {
 	}
 	// The last token said that the repository is private: from then on that is known.
 	p := i.dispatchedThere()
-	p.errandRun.token()
+	p.token()
 	// And one that says public makes it public.
 	p = i.dispatchedThere()
 	w.post("exchange", "", p.request("all", nonce, func(c map[string]any) { c["repository_visibility"] = "public" })).want(t, 200)

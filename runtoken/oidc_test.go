@@ -416,8 +416,13 @@ func TestTheIssuerIsReadOverHTTPWithoutRedirects(t *testing.T) {
 func TestIssuersThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ issuer, audience string }{
-		{"", audience}, {"token.actions.githubusercontent.com", audience}, {"http://ghes.example.com/_services/token", audience},
-		{"https://u:p@ghes.example.com", audience}, {"https://ghes.example.com?x=1", audience}, {issuer, ""}, {"ftp://127.0.0.1", audience},
+		{"", audience},
+		{"token.actions.githubusercontent.com", audience},
+		{"http://ghes.example.com/_services/token", audience},
+		{"https://u:p@ghes.example.com", audience},
+		{"https://ghes.example.com?x=1", audience},
+		{issuer, ""},
+		{"ftp://127.0.0.1", audience},
 	} {
 		if _, err := runtoken.NewIdentity(runtoken.IdentityConfig{Issuer: row.issuer, Audience: row.audience}); errand.CodeOf(err) != errand.CodeInvalid {
 			t.Errorf("%q for %q: %v", row.issuer, row.audience, err)

@@ -69,7 +69,10 @@ func TestAFailedLookUpIsNobodysSource(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	stuck := newLookups(func(ctx context.Context, _ []string) (map[string]store.SourceSecret, error) { <-ctx.Done(); return nil, ctx.Err() })
+	stuck := newLookups(func(ctx context.Context, _ []string) (map[string]store.SourceSecret, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := stuck.source(ctx, "a"); !errors.Is(err, context.Canceled) {

@@ -306,13 +306,13 @@ func (r *posthogReleases) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 // posthogMessage is what both bodies come to.
 type posthogMessage struct {
-	id, issue, title, project, link string
-	prefix                          string // of the fields' names in answers
-	fingerprint                     string
-	sentAt, seenAt                  time.Time
-	name, description               string
-	props                           *posthogProps // nil = too large for PostHog, or left out of the template
-	person                          bool
+	id, issue, project, link string
+	prefix                   string // of the fields' names in answers
+	fingerprint              string
+	sentAt, seenAt           time.Time
+	name, description        string
+	props                    *posthogProps // nil = too large for PostHog, or left out of the template
+	person                   bool
 }
 
 // parsePosthog reads a delivery. Its key is the id of PostHog's event, which is the same for each attempt to deliver it.
@@ -488,7 +488,7 @@ func (m *posthogMessage) event(p *parsed) *errand.Event {
 		}
 	}
 	e.Release = cmp.Or(e.Release, string(in.AppVersion))
-	e.Environment, e.Tags, e.Exceptions = string(in.Environment), in.posthogTags.list(), in.exceptions()
+	e.Environment, e.Tags, e.Exceptions = string(in.Environment), in.list(), in.exceptions()
 	if len(e.Exceptions) == 0 {
 		e.Message = m.description
 	}
