@@ -83,7 +83,7 @@ type plan struct {
 
 func newPlan(short bool) plan {
 	if short {
-		return plan{short: true, slice: 1500 * time.Millisecond, rounds: 2}
+		return plan{short: true, slice: 1200 * time.Millisecond, rounds: 2}
 	}
 	return plan{slice: 8 * time.Second, rounds: 3}
 }

@@ -72,7 +72,7 @@ func writerAndPlain(ctx context.Context, b *bed, p plan, f *figures) error {
 func (p *place) writer(ctx context.Context, pl plan) (perS float64, err error) {
 	n := 40_000
 	if pl.short {
-		n = 8_000
+		n = 4_000
 	}
 	list, err := p.prepared(ctx, newBody(4<<10), spread, n)
 	if err != nil {
@@ -133,9 +133,13 @@ func (p *place) plain(ctx context.Context, conns int, row example, length time.D
 	}
 	defer pool.Close()
 	begin := pgx.TxOptions{BeginQuery: "begin; select set_config('errand.orgs', '" + string(p.org) + "', true)"}
-	s, err := closedLoop(ctx, conns, length, func(int) error {
+	request := func(int) error {
 		return pgx.BeginTxFunc(ctx, pool, begin, func(tx pgx.Tx) error { return p.plainly(ctx, tx, row) })
-	})
+	}
+	if _, err := closedLoop(ctx, conns, length/2, request); err != nil { // connections and plans
+		return 0, err
+	}
+	s, err := closedLoop(ctx, conns, length, request)
 	return s.perS(), err
 }
 
@@ -188,12 +192,12 @@ func (p *place) pgbench(ctx context.Context, pl plan, row example, f *figures) e
 		if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
 			return err
 		}
-		counts := []int{8, 32}
-		if !pl.short {
-			counts = append(counts, 64)
+		counts := []int{8, 32, 64}
+		if pl.short {
+			counts = [][]int{{8, 32}, {8}}[i]
 		}
 		for _, conns := range counts {
-			n, err := p.runPgbench(ctx, program, file, row, conns, max(2, int(pl.slice.Seconds())))
+			n, err := p.runPgbench(ctx, program, file, row, conns, max(1, int(pl.slice.Seconds())))
 			if err != nil {
 				return err
 			}

@@ -111,12 +111,12 @@ func hotIssue(ctx context.Context, b *bed, p plan, f *figures) error {
 		return err
 	}
 	var hot, wide []float64
-	for range p.rounds {
+	for range 2 * p.rounds {
 		for _, m := range []struct {
 			issues uint64
 			into   *[]float64
 		}{{spread, &wide}, {1, &hot}} {
-			s, err := at.load(ctx, 32, body, m.issues, p.slice)
+			s, err := at.load(ctx, 32, body, m.issues, p.slice/2)
 			if err != nil {
 				return err
 			}
