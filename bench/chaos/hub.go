@@ -15,9 +15,10 @@ import (
 // hub is GitHub: githubsim, in this process, so that it outlives whatever happens to the rest, with one more fault than it
 // has itself: a gateway that answers 502 although what stands behind it did as it was told.
 type hub struct {
-	sim    *githubsim.Sim
-	server *http.Server
-	listen net.Listener
+	sim     *githubsim.Sim
+	server  *http.Server
+	listen  net.Listener
+	courier *courier
 
 	mu      sync.Mutex
 	gateway int // so many dispatches are yet to be answered so
@@ -29,17 +30,16 @@ const (
 	workflowRuns = "/repos/*/*/actions/workflows/*/runs"
 )
 
-func newHub(ctx context.Context, dir string, executor githubsim.Executor) (*hub, error) {
+func newHub(ctx context.Context, dir string, executor githubsim.Executor, hooks *courier) (*hub, error) {
 	sim, err := githubsim.New(githubsim.Config{Dir: dir, Executor: executor})
 	if err != nil {
 		return nil, err
 	}
-	h := &hub{sim: sim}
+	h := &hub{sim: sim, courier: hooks}
 	if h.listen, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
 		return nil, err
 	}
 	h.server = &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: silent()}
-	sim.SetURL("http://" + h.listen.Addr().String())
 	go func() { _ = h.server.Serve(h.listen) }() // ends with close
 	return h, nil
 }
@@ -52,6 +52,10 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(http.StatusBadGateway)
 		_, _ = w.Write([]byte("<html><body>Server Error</body></html>"))
+		return
+	}
+	if r.URL.Path == courierPath {
+		h.courier.ServeHTTP(w, r)
 		return
 	}
 	h.sim.ServeHTTP(w, r)
@@ -107,6 +111,7 @@ func (h *hub) heal() {
 func (h *hub) close() {
 	_ = h.sim.Close() // first: it lets go of what its faults hold
 	_ = h.server.Close()
+	h.courier.close()
 }
 
 // discard takes an answer that nobody gets to see.

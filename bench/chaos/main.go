@@ -191,18 +191,18 @@ func (w *world) loadAndBreak(ctx context.Context, s *senders, cfg config, plan [
 
 // commit does what the plan says, and takes it back when its time is over.
 func (w *world) commit(ctx context.Context, a act) {
-	hurt := func(links [2]*link, begin, end func(*link)) {
-		for i, k := range links {
-			if a.whom == 0 || a.whom == i+1 {
-				begin(k)
-			}
+	hurt := func(links []*link, begin, end func(*link)) {
+		for _, k := range links {
+			begin(k)
 		}
 		sleep(ctx, a.long)
-		for i, k := range links {
-			if a.whom == 0 || a.whom == i+1 {
-				end(k)
-			}
+		for _, k := range links {
+			end(k)
 		}
+	}
+	toPG, toHub := w.toPG[:], []*link{w.toHub}
+	if a.whom != 0 {
+		toPG = w.toPG[a.whom-1 : a.whom]
 	}
 	cut, mend := func(k *link) { k.setCut(true) }, func(k *link) { k.setCut(false) }
 	slow, fast := func(k *link) { k.setDelay(a.long / 20) }, func(k *link) { k.setDelay(0) }
@@ -233,19 +233,19 @@ func (w *world) commit(ctx context.Context, a act) {
 	case pgPause:
 		w.pg.pause(ctx, a.long)
 	case pgCut:
-		hurt(w.toPG, cut, mend)
+		hurt(toPG, cut, mend)
 	case pgReset:
-		hurt(w.toPG, func(k *link) { k.resetAll(false) }, func(*link) {})
+		hurt(toPG, func(k *link) { k.resetAll(false) }, func(*link) {})
 	case pgHalfOpen:
-		hurt(w.toPG, mute, unmute)
+		hurt(toPG, mute, unmute)
 	case pgSlow:
-		hurt(w.toPG, slow, fast)
+		hurt(toPG, slow, fast)
 	case hubCut:
-		hurt(w.toHub, cut, mend)
+		hurt(toHub, cut, mend)
 	case hubHalfOpen:
-		hurt(w.toHub, mute, unmute)
+		hurt(toHub, mute, unmute)
 	case hubSlow:
-		hurt(w.toHub, slow, fast)
+		hurt(toHub, slow, fast)
 	case publicReset:
 		w.public.resetAll(false)
 	case hubLost, hubLate, hubGateway, hubError, hubLimit, hubBlind:

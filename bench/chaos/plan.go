@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What can go wrong, in the operator's words. whom is the replica (1 or 2, 0 = both) where it says so.
+// What can go wrong, in the operator's words.
 type fault string
 
 const (
@@ -50,13 +50,17 @@ var deck = []fault{
 type act struct {
 	at    time.Duration // since the load began
 	fault fault
-	whom  int           // the replica, 1 or 2; 0 = both
+	whom  int           // the replica, 1 or 2, or its link to PostgreSQL; 0 = both
 	long  time.Duration // how long it lasts
 	times int           // how many requests it hits, where it hits requests
 }
 
 func (a act) String() string {
-	return fmt.Sprintf("%6.1fs  %s, replica %d, %s, %d times", a.at.Seconds(), a.fault, a.whom, a.long.Round(time.Millisecond), a.times)
+	whom := "all"
+	if a.whom != 0 {
+		whom = fmt.Sprintf("replica %d", a.whom)
+	}
+	return fmt.Sprintf("%6.1fs  %s (%s, %s, %d times)", a.at.Seconds(), a.fault, whom, a.long.Round(time.Millisecond), a.times)
 }
 
 // makePlan draws the faults of a run: the same seed and length give the same plan. Every kind comes before one comes
@@ -77,11 +81,12 @@ func makePlan(seed uint64, length time.Duration) []act {
 		switch a.fault {
 		case replicaKill, replicaRestart, replicaPause:
 			a.whom = 1 + rng.IntN(2)
-		case bothKill:
-			a.whom = 0
-		case pgHalfOpen, hubHalfOpen:
-			a.long *= 3
+		case pgCut, pgReset, pgHalfOpen, pgSlow:
 		default:
+			a.whom = 0
+		}
+		if a.fault == pgHalfOpen || a.fault == hubHalfOpen {
+			a.long *= 3
 		}
 		// Once in three minutes a replica sleeps until its jobs are taken from it, and wakes in the middle of them.
 		if a.fault == replicaPause && at+95*time.Second < length && at-longest > 3*time.Minute-time.Second*100 {

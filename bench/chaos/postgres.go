@@ -73,7 +73,10 @@ func (p *postgres) restart(ctx context.Context, sig syscall.Signal, after time.D
 	}
 	select {
 	case <-p.server.Done():
-	case <-time.After(30 * time.Second):
+	case <-time.After(10 * time.Second):
+		// A fast shutdown that falls into the end of a crash recovery may never end (seen with 15.18): the postmaster waits for a
+		// checkpointer that nobody told. An operator's next step is ours.
+		_ = syscall.Kill(p.pid, syscall.SIGQUIT)
 	}
 	if err := p.server.Stop(); err != nil { // gives the folder's lock back
 		return err

@@ -200,7 +200,13 @@ func (w *workflowRun) call(ctx context.Context, call string, in, out any) int {
 				status = 0
 			}
 		}
-		if status != 0 && status < 500 && status != http.StatusTooManyRequests {
+		switch status {
+		case http.StatusOK, http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict: // an end, one way or the other
+			return status
+		case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
+			w.mu.Lock()
+			note(&w.observed, "run %s: a good %s was refused with %d: %s", w.run, call, status, answer)
+			w.mu.Unlock()
 			return status
 		}
 		sleep(ctx, wait)

@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// quietWithin covers what takes its time by design: a job that died with its process is taken up again a minute later.
-	quietWithin = 150 * time.Second
+	// quietIdle covers what takes its time by design: a job that died with its process is taken up again a minute later.
+	quietIdle   = 110 * time.Second
+	quietAtMost = 10 * time.Minute
 	// One step of the stored times, above a run's lease, and how many of them: beyond a run's longest deadline of all.
 	timeStep  = 150 * time.Second
 	timeSteps = 26
@@ -21,7 +22,7 @@ const (
 
 // heal takes back every fault.
 func (w *world) heal() {
-	for _, k := range []*link{w.public, w.toPG[0], w.toPG[1], w.toHub[0], w.toHub[1]} {
+	for _, k := range []*link{w.public, w.toPG[0], w.toPG[1], w.toHub} {
 		k.heal()
 	}
 	w.hub.heal()
@@ -42,7 +43,7 @@ func (w *world) settle(ctx context.Context, say func(string, ...any)) (moved tim
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	began := time.Now()
-	if err := w.quiet(ctx, conn, quietWithin); err != nil {
+	if err := w.quiet(ctx, conn, quietIdle); err != nil {
 		return moved, err
 	}
 	say("quiet after %.1f s", time.Since(began).Seconds())
@@ -69,18 +70,24 @@ func (w *world) settle(ctx context.Context, say func(string, ...any)) (moved tim
 	return moved, nil
 }
 
-// quiet waits until no job can be worked and no runner is at work, three looks in a row.
-func (w *world) quiet(ctx context.Context, conn *pgx.Conn, within time.Duration) error {
-	end := time.Now().Add(within)
-	for calm := 0; calm < 3 && time.Now().Before(end); sleep(ctx, 400*time.Millisecond) {
+// quiet waits until no job can be worked, no wait is due and no runner is at work, three looks in a row. It gives up when
+// nothing was finished for as long as idle; however much there is, it waits as long as it becomes less.
+func (w *world) quiet(ctx context.Context, conn *pgx.Conn, idle time.Duration) error {
+	end, last := time.Now().Add(quietAtMost), time.Now()
+	var done int
+	for calm := 0; calm < 3 && time.Since(last) < idle && time.Now().Before(end); sleep(ctx, 400*time.Millisecond) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		var busy int
-		err := conn.QueryRow(ctx, `select count(*) from river_job where kind <> 'sweep' and
-			(state in ('available', 'running', 'pending') or state in ('retryable', 'scheduled') and scheduled_at < now() + interval '1 second')`).Scan(&busy)
+		var busy, finished int
+		err := conn.QueryRow(ctx, `select (select count(*) from waits where look_at < now()) +
+			count(*) filter (where state in ('available', 'running', 'pending') or state in ('retryable', 'scheduled') and scheduled_at < now() + interval '1 second'),
+			count(*) filter (where state = 'completed') from river_job where kind <> 'sweep'`).Scan(&busy, &finished)
 		if err != nil {
 			return err
+		}
+		if finished > done {
+			done, last = finished, time.Now()
 		}
 		if calm++; busy > 0 || w.runners.busy.Load() > 0 {
 			calm = 0

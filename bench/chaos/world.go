@@ -67,10 +67,12 @@ type world struct {
 	hub         *hub
 	runners     *runners
 	public      *link
-	toPG, toHub [2]*link
+	toPG        [2]*link
+	toHub       *link // one for both: GitHub has one address, and answers carry it
 	replicas    [2]*replica
 	env         []string
 	sources     []source
+	hookSecret  string
 
 	stopReplicas context.CancelFunc
 	tasks        sync.WaitGroup
@@ -109,7 +111,7 @@ func newWorld(ctx context.Context, cfg config) (_ *world, err error) {
 	if err = w.build(ctx, cfg.race); err != nil {
 		return nil, err
 	}
-	for _, k := range []**link{&w.public, &w.toPG[0], &w.toPG[1], &w.toHub[0], &w.toHub[1]} {
+	for _, k := range []**link{&w.public, &w.toPG[0], &w.toPG[1], &w.toHub} {
 		if *k, err = newLink(ctx); err != nil {
 			return nil, err
 		}
@@ -162,12 +164,13 @@ func (w *world) openHub(ctx context.Context) error {
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
 	}
 	var err error
-	if w.hub, err = newHub(ctx, filepath.Join(w.dir, "github"), w.runners); err != nil {
+	if w.hub, err = newHub(ctx, filepath.Join(w.dir, "github"), w.runners, newCourier(w.publicURL()+"/hooks/github", w.seed)); err != nil {
 		return err
 	}
-	for _, k := range w.toHub {
-		k.to(dialer("tcp", w.hub.addr()))
-	}
+	w.hookSecret = rand.Text()
+	w.hub.sim.SetWebhook("http://"+w.hub.addr()+courierPath, []byte(w.hookSecret))
+	w.toHub.to(dialer("tcp", w.hub.addr()))
+	w.hub.sim.SetURL("http://" + w.toHub.addr())
 	text, err := docs.Workflow(w.publicURL())
 	if err != nil {
 		return err
@@ -190,7 +193,7 @@ func (w *world) openHub(ctx context.Context) error {
 	return nil
 }
 
-// settings is the environment of every errand process; its addresses are the direct ones, past the links.
+// settings is the environment of every errand process; the database's address is the direct one, past the links.
 func (w *world) settings() error {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
@@ -207,6 +210,7 @@ func (w *world) settings() error {
 		"ERRAND_PUBLIC_URL="+w.publicURL(), "ERRAND_METRICS_LISTEN=", "ERRAND_LOG_LEVEL=info", "ERRAND_ORGANISATION="+tenants[0].slug,
 		"ERRAND_SECRET_KEY="+base64.StdEncoding.EncodeToString(key), fmt.Sprintf("ERRAND_GITHUB_APP_ID=%d", w.hub.sim.AppID()),
 		"ERRAND_GITHUB_PRIVATE_KEY_FILE="+pemFile, "ERRAND_GITHUB_API_URL="+w.hub.sim.APIURL(),
+		"ERRAND_GITHUB_WEBHOOK_SECRET="+w.hookSecret,
 		"ERRAND_DATABASE_URL="+w.pg.server.URL(pgembed.Database, pgembed.RuntimeRole),
 	)
 	return nil
@@ -307,8 +311,7 @@ func (w *world) startReplicas(ctx context.Context) error {
 		r := &replica{
 			binary: w.binary, listen: listen, logFile: filepath.Join(w.dir, fmt.Sprintf("replica%d.log", i+1)), guard: w.guard, observe: w.observe,
 			env: append(w.env[:len(w.env):len(w.env)], "ERRAND_LISTEN="+listen,
-				fmt.Sprintf("ERRAND_DATABASE_URL=postgres://%s@%s/%s?sslmode=disable", pgembed.RuntimeRole, w.toPG[i].addr(), pgembed.Database),
-				"ERRAND_GITHUB_API_URL=http://"+w.toHub[i].addr()+"/api/v3"),
+				fmt.Sprintf("ERRAND_DATABASE_URL=postgres://%s@%s/%s?sslmode=disable", pgembed.RuntimeRole, w.toPG[i].addr(), pgembed.Database)),
 		}
 		w.replicas[i] = r
 		w.tasks.Go(func() { r.supervise(alive) })
@@ -346,7 +349,7 @@ func (w *world) close() error {
 	if w.pg != nil {
 		err = w.pg.stop()
 	}
-	for _, k := range []*link{w.public, w.toPG[0], w.toPG[1], w.toHub[0], w.toHub[1]} {
+	for _, k := range []*link{w.public, w.toPG[0], w.toPG[1], w.toHub} {
 		if k != nil {
 			k.close()
 		}
