@@ -34,6 +34,8 @@ type adminCmd struct {
 	Mode   adminMode   `cmd:"" help:"Set an organisation, or one repository, to active, observe (decide, start nothing) or paused."`
 	Limits adminLimits `cmd:"" help:"Show the limits under which runs start, and change those that are given."`
 	Policy adminPolicy `cmd:"" help:"Show what else decisions rest on (environments, incidents, open fixes, money), and change what is given."`
+
+	Exchange adminExchange `cmd:"" help:"Show what a workflow must bring for its run token, and change what is given."`
 }
 
 type orgFlags struct {

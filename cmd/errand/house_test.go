@@ -146,6 +146,7 @@ func newHouse(t *testing.T) *house {
 	}
 	h.public.to(t, "http://"+h.listen)
 	h.github.to(t, h.world.sim.URL())
+	h.world.sim.SetURL(h.github.URL) // one GitHub, with one address: pages, issuer and API
 	keyFile := filepath.Join(dir, "app.pem")
 	if err := os.WriteFile(keyFile, h.world.sim.PrivateKey(), 0o600); err != nil {
 		t.Fatal(err)
