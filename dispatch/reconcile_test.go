@@ -10,7 +10,7 @@ import (
 	"github.com/errand-dev/errand/runs"
 )
 
-func TestWhatBecameOfASilentRun(t *testing.T) {
+func TestD1_D2_WhatBecameOfASilentRun(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	jobs := func(n int) *int { return &n }
