@@ -11,6 +11,9 @@ ALTER TABLE events ADD COLUMN delivery_id uuid;
 ALTER TABLE delivery_keys ADD COLUMN attempts integer NOT NULL DEFAULT 1;
 CREATE INDEX delivery_keys_failed ON delivery_keys (delivery_id) WHERE failed_at IS NOT NULL;
 
+-- Each event that is removed is looked for among the runs, by the foreign key too.
+CREATE INDEX runs_by_event ON runs (event_id);
+
 -- Removes of each issue the samples beyond the newest p_keep and, beside a real event, those that only stood for a word about
 -- it; never the one event of p_kept that belongs to the issue, nor what a run speaks of. It runs as the owner because runs
 -- show themselves to one organisation at a time; what is not of the transaction's organisations it does not touch. An event
@@ -64,6 +67,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 DROP FUNCTION prune_events;
+DROP INDEX runs_by_event;
 DROP INDEX delivery_keys_failed;
 ALTER TABLE delivery_keys DROP COLUMN attempts;
 ALTER TABLE events DROP COLUMN delivery_id;

@@ -55,7 +55,7 @@ func compareKeys(a, b issueKey) int {
 	return cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.provider, b.provider))
 }
 
-func (r *row) issueKey() issueKey { return issueKey{r.source, r.parsed.Issue.ProviderID} }
+func (d *delivery) issueKey() issueKey { return issueKey{d.source, d.parsed.Issue.ProviderID} }
 
 // persist writes deliveries and what follows from them in one transaction and tells what became of each. When it returns
 // nil all of it is durable, but for the ones it sets apart; otherwise none of it exists, and none may be acknowledged. The

@@ -25,15 +25,19 @@ const (
 
 // writer makes concurrent deliveries share commits. Whatever waits when a writer is free becomes one transaction; nobody
 // waits for company. A delivery is answered only after the commit that holds it, and what fails together is tried in
-// halves, so that a delivery that cannot be stored fails alone.
+// halves, so that a delivery that cannot be stored fails alone. Deliveries of an issue that is being written wait for the
+// next batch instead of for its lock: a storm on one issue makes batches larger, and leaves the other writer to the others.
 type writer struct {
 	persist func(context.Context, []*delivery) ([]settled, error)
-	queue   chan *waiting
+	room    chan struct{} // holds one for each that waits
 	done    chan struct{} // closed when the last of what was queued is settled
 	sizes   prometheus.Histogram
 
-	mu     sync.RWMutex // held for reading while something enters the queue
-	closed bool
+	mu      sync.Mutex
+	news    *sync.Cond // something waits, a batch is settled, or the end has come
+	queue   []*waiting
+	writing map[issueKey]bool
+	closed  bool
 }
 
 // waiting is a delivery whose request waits for an answer.
@@ -52,11 +56,12 @@ var errPanicked = errors.New("panic")
 
 func newWriter(persist func(context.Context, []*delivery) ([]settled, error)) *writer {
 	w := &writer{
-		persist: persist, queue: make(chan *waiting, queueLength), done: make(chan struct{}),
+		persist: persist, room: make(chan struct{}, queueLength), done: make(chan struct{}), writing: map[issueKey]bool{},
 		sizes: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "errand_delivery_batch_size", Help: "Deliveries of one commit.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
 		}),
 	}
+	w.news = sync.NewCond(&w.mu)
 	var working sync.WaitGroup
 	for range writers {
 		working.Go(w.work)
@@ -84,26 +89,27 @@ func (w *writer) write(ctx context.Context, d *delivery) (settled, error) {
 }
 
 func (w *writer) enter(ctx context.Context, p *waiting) error {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	if w.closed {
-		return errand.Errorf(errand.CodeUnavailable, nil, "the server is stopping")
-	}
 	select {
-	case w.queue <- p:
-		return nil
+	case w.room <- struct{}{}:
 	case <-ctx.Done():
 		return errand.Errorf(errand.CodeUnavailable, ctx.Err(), "too many deliveries wait to be stored")
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		<-w.room
+		return errand.Errorf(errand.CodeUnavailable, nil, "the server is stopping")
+	}
+	w.queue = append(w.queue, p)
+	w.news.Signal()
+	return nil
 }
 
 // close takes nothing more, and returns when all that was queued is settled. It may be called more than once.
 func (w *writer) close(ctx context.Context) error {
 	w.mu.Lock()
-	if !w.closed {
-		w.closed = true
-		close(w.queue)
-	}
+	w.closed = true
+	w.news.Broadcast()
 	w.mu.Unlock()
 	select {
 	case <-w.done:
@@ -114,27 +120,71 @@ func (w *writer) close(ctx context.Context) error {
 }
 
 func (w *writer) work() {
-	for first := range w.queue {
-		w.settle(w.gather(first))
+	for {
+		batch := w.take()
+		if batch == nil {
+			return
+		}
+		w.settle(batch)
+		w.release(batch)
 	}
 }
 
-// gather takes whatever waits now.
-func (w *writer) gather(first *waiting) []*waiting {
-	batch := make([]*waiting, 1, maxBatch)
-	batch[0] = first
-	for len(batch) < maxBatch {
-		select {
-		case p, ok := <-w.queue:
-			if !ok {
-				return batch
-			}
-			batch = append(batch, p)
-		default:
+// take waits for deliveries that may be written now and takes them, the oldest first. It gives nil when there will be none.
+func (w *writer) take() []*waiting {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		if batch := w.pick(); len(batch) > 0 {
 			return batch
+		}
+		if w.closed && len(w.queue) == 0 {
+			return nil
+		}
+		w.news.Wait()
+	}
+}
+
+// pick takes from the queue what waits for no other writer. One whose request has given up is not written any more.
+func (w *writer) pick() []*waiting {
+	var batch, left []*waiting
+	for _, p := range w.queue {
+		switch {
+		case p.given():
+			<-w.room
+		case len(batch) == maxBatch || w.writing[p.issueKey()]:
+			left = append(left, p)
+		default:
+			<-w.room
+			batch = append(batch, p)
+		}
+	}
+	w.queue = left
+	for _, p := range batch {
+		if p.parsed.Issue.ProviderID != "" {
+			w.writing[p.issueKey()] = true
 		}
 	}
 	return batch
+}
+
+func (w *writer) release(batch []*waiting) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range batch {
+		delete(w.writing, p.issueKey())
+	}
+	w.news.Broadcast()
+}
+
+// given tells whether the request has given up.
+func (p *waiting) given() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
 }
 
 // settle writes a batch and answers each of it.

@@ -79,6 +79,12 @@ func send(t *testing.T, w *writer, ctx context.Context, keys ...string) <-chan t
 	return answers
 }
 
+func (w *writer) queued() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.queue)
+}
+
 // occupy gives each writer one delivery, and the function that waits for their answers.
 func occupy(t *testing.T, w *writer, g *gate) func() {
 	t.Helper()
@@ -124,7 +130,7 @@ func TestWhatWaitsSharesACommitAndIsAnsweredAfterIt(t *testing.T) {
 	second := send(t, w, t.Context(), "b") // the other writer
 	<-g.entered
 	rest := send(t, w, t.Context(), keys("c", 40)...)
-	await(t, "forty wait", func() bool { return len(w.queue) == 40 })
+	await(t, "forty wait", func() bool { return w.queued() == 40 })
 	if len(first)+len(second)+len(rest) != 0 {
 		t.Error("a delivery was answered before its commit")
 	}
@@ -160,7 +166,7 @@ func TestADeliveryThatIsRefusedFailsAlone(t *testing.T) {
 		w := newWriter(g.persist)
 		busy := occupy(t, w, g)
 		rest := send(t, w, t.Context(), keys("c", 20)...)
-		await(t, "twenty wait", func() bool { return len(w.queue) >= 20 })
+		await(t, "twenty wait", func() bool { return w.queued() >= 20 })
 		g.let(100)
 		for range 20 {
 			if a := <-rest; (a.err != nil) != (a.key == "c7") || g.has(a.key) != (a.key != "c7") {
@@ -210,7 +216,7 @@ func TestAFullQueueRefusesAfterTheRequestsOwnTime(t *testing.T) {
 	defer cancel()
 	held := occupy(t, w, g)
 	queued := send(t, w, t.Context(), keys("queued", queueLength)...)
-	await(t, "the queue is full", func() bool { return len(w.queue) == queueLength })
+	await(t, "the queue is full", func() bool { return w.queued() == queueLength })
 	over := send(t, w, ctx, "over")
 	select {
 	case a := <-over:
@@ -239,7 +245,7 @@ func TestClosingWritesWhatIsQueuedAndTakesNothingMore(t *testing.T) {
 	w := newWriter(g.persist)
 	held := occupy(t, w, g)
 	answers := send(t, w, t.Context(), keys("a", 50)...)
-	await(t, "some wait", func() bool { return len(w.queue) > 0 })
+	await(t, "some wait", func() bool { return w.queued() > 0 })
 	soon, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := w.close(soon); !errors.Is(err, context.Canceled) {
@@ -268,6 +274,63 @@ func TestClosingWritesWhatIsQueuedAndTakesNothingMore(t *testing.T) {
 	}
 }
 
+func TestDeliveriesOfAnIssueThatIsBeingWrittenWaitForTheNextBatch(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	w := newWriter(g.persist)
+	answers := make(chan told, 20)
+	put := func(key, issue string) {
+		go func() {
+			_, err := w.write(t.Context(), &delivery{parsed: parsed{Key: key, Issue: errand.Issue{ProviderID: issue}}})
+			answers <- told{key, err}
+		}()
+	}
+	put("first", "hot")
+	<-g.entered
+	for _, k := range keys("hot", 9) {
+		put(k, "hot")
+	}
+	await(t, "nine wait beside a writer that is free", func() bool { return w.queued() == 9 })
+	put("other", "cold")
+	if n := <-g.entered; n != 1 || w.queued() != 9 {
+		t.Errorf("the free writer took %d, and %d wait", n, w.queued())
+	}
+	g.let(1)
+	g.let(1)
+	if n := <-g.entered; n != 9 {
+		t.Errorf("nine waited, and %d were written together", n)
+	}
+	g.let(1)
+	for range 11 {
+		if a := <-answers; a.err != nil {
+			t.Errorf("%s: %v", a.key, a.err)
+		}
+	}
+}
+
+func TestADeliveryWhoseRequestGaveUpIsNotWritten(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	w := newWriter(g.persist)
+	busy := occupy(t, w, g)
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := send(t, w, ctx, "gone")
+	stays := send(t, w, t.Context(), "stays")
+	await(t, "both wait", func() bool { return w.queued() == 2 })
+	cancel()
+	if a := <-gone; errand.CodeOf(a.err) != errand.CodeUnavailable {
+		t.Errorf("%v", a.err)
+	}
+	g.let(10)
+	busy()
+	if a := <-stays; a.err != nil || g.has("gone") {
+		t.Errorf("%v; one that was told 503 is stored: %v", a.err, g.has("gone"))
+	}
+	if n := len(w.room); n != 0 {
+		t.Errorf("%d places are taken by nobody", n)
+	}
+}
+
 // The same on a real database.
 func TestARowThatTheDatabaseRefusesFailsAlone(t *testing.T) {
 	t.Parallel()
@@ -281,7 +344,7 @@ func TestARowThatTheDatabaseRefusesFailsAlone(t *testing.T) {
 	})
 	answers := make(chan told, 60)
 	for n := range 60 {
-		d := occurrence(p.orgs[n%2], sources[n%2], fmt.Sprint("k", n), "i", fmt.Sprint("e", n), batchNoon)
+		d := occurrence(p.orgs[n%2], sources[n%2], fmt.Sprint("k", n), "i", fmt.Sprint("e", n), batchNoon) // two issues, one a writer
 		if n == 33 {
 			d.body = "a NUL\x00" // text does not take it
 		}
@@ -293,7 +356,7 @@ func TestARowThatTheDatabaseRefusesFailsAlone(t *testing.T) {
 			<-entered
 		}
 	}
-	await(t, "the others wait", func() bool { return len(w.queue) == 60-writers })
+	await(t, "the others wait", func() bool { return w.queued() == 60-writers })
 	close(open)
 	for range 60 {
 		if a := <-answers; (a.err != nil) != (a.key == "k33") {
