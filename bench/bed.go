@@ -95,7 +95,26 @@ func (b *bed) place(ctx context.Context) (*place, error) {
 	if p.store, err = store.Open(ctx, store.Config{URL: b.pg.URL(p.name, pgembed.RuntimeRole), MaxConns: 16}); err != nil {
 		return nil, err
 	}
-	return p, p.furnish(ctx)
+	if err := p.furnish(ctx); err != nil {
+		return nil, err
+	}
+	return p, p.knownIssues(ctx)
+}
+
+// knownIssues makes the issues over which deliveries are spread: those of the service, and as many of which the plain form and
+// pgbench speak. A place with new issues only would measure the pages of the tables that are touched for the first time.
+func (p *place) knownIssues(ctx context.Context) error {
+	return p.super(ctx, func(c *pgx.Conn) error {
+		for _, id := range []string{"'other-' || n", "'9' || lpad(n::text, 9, '0')"} {
+			_, err := c.Exec(ctx, `INSERT INTO issues (id, org_id, source_id, provider_id, title, status_at, first_seen, last_seen, created_at)
+				SELECT gen_random_uuid(), $1, $2, `+id+`, 'KeyError', t, t, t, now() FROM generate_series(1, $3) n, (SELECT now() - interval '400 days' AS t) x`, p.org, p.source.ID, spread)
+			if err != nil {
+				return err
+			}
+		}
+		_, err := c.Exec(ctx, "ANALYZE issues")
+		return err
+	})
 }
 
 func (b *bed) admin(ctx context.Context, sql string) error {

@@ -68,7 +68,7 @@ func dispatchLatency(ctx context.Context, b *bed, p plan, f *figures) error {
 		k := eventNumber.Add(1)
 		rename(c.text, k)
 		begin := time.Now()
-		if err := c.send(k, k); err != nil {
+		if err := c.send(k, spread+k); err != nil {
 			return err
 		}
 		select {

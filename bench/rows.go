@@ -38,9 +38,6 @@ func writerAndPlain(ctx context.Context, b *bed, p plan, f *figures) error {
 	if err != nil {
 		return err
 	}
-	if err := at.issuesForOthers(ctx); err != nil {
-		return err
-	}
 	fmt.Printf("\n(a) the writer, the plain form and pgbench; the event is %d bytes of JSON once it is understood\n", len(row.event))
 	var writer []float64
 	plain := map[int][]float64{8: nil, 32: nil}
@@ -108,15 +105,6 @@ func (p *place) example(ctx context.Context) (x example, err error) {
 		return c.QueryRow(ctx, `SELECT e.body, d.shape, encode(d.body_sha256, 'hex') FROM events e JOIN deliveries d ON d.event_id = e.id LIMIT 1`).Scan(&x.event, &x.shape, &x.digest)
 	})
 	return x, err
-}
-
-// issuesForOthers makes the issues that the plain form and pgbench speak of, as the writer's exist by then.
-func (p *place) issuesForOthers(ctx context.Context) error {
-	return p.super(ctx, func(c *pgx.Conn) error {
-		_, err := c.Exec(ctx, `INSERT INTO issues (id, org_id, source_id, provider_id, title, status_at, first_seen, last_seen, created_at)
-			SELECT gen_random_uuid(), $1, $2, 'other-' || n, 'KeyError', now(), now(), now(), now() FROM generate_series(1, $3) n`, p.org, p.source.ID, spread)
-		return err
-	})
 }
 
 // plain is what a handler would do without a writer: one transaction a request, of three statements, which write the same

@@ -11,12 +11,10 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/errand-dev/errand"
 	"github.com/errand-dev/errand/store/internal/db"
@@ -28,9 +26,11 @@ const RuntimeRole = "errand_runtime"
 
 // Store is a pool of connections as the runtime role.
 type Store struct {
-	pool *pgxpool.Pool
-	jobs *river.Client[pgx.Tx] // inserts only
-	log  *slog.Logger
+	pool   *pgxpool.Pool
+	jobs   *river.Client[pgx.Tx] // inserts only
+	quiet  *river.Client[pgx.Tx] // inserts only, and announces nothing
+	herald herald
+	log    *slog.Logger
 }
 
 // Config says how to open a Store.
@@ -63,15 +63,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		pool.Close()
 		return nil, err
 	}
-	if s.jobs, err = river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Logger: log,
-		// A job is announced at most this often, and one that is not waits for the next poll. River's 100 ms would leave out
-		// most of them: a decision's dispatch follows within milliseconds.
-		FetchCooldown: time.Millisecond,
-	}); err != nil {
+	if s.jobs, s.quiet, err = newJobClients(pool, log); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("job queue: %w", err)
 	}
+	s.herald.announce = s.announceJobs
 	return s, nil
 }
 
@@ -108,8 +104,9 @@ func (s *Store) checkRole(ctx context.Context) error {
 // rows and no others. It is valid until the function it was given to returns.
 type Tx struct {
 	*db.Queries
-	pgx  pgx.Tx
-	jobs *river.Client[pgx.Tx]
+	pgx   pgx.Tx
+	store *Store
+	news  *bool // jobs were inserted that are to be announced after the commit
 }
 
 // InTx runs fn in a transaction of the organisation and commits when fn returns nil. Otherwise, and on a panic, it rolls
@@ -143,9 +140,13 @@ func (s *Store) inTx(ctx context.Context, orgs []errand.ID, settings string, fn 
 	}
 	// One round trip begins the transaction and names its organisations, for the length of the transaction only.
 	begin := "begin; select set_config('errand.orgs', '" + strings.Join(list, ",") + "', true)" + settings
+	news := false
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
-		return fn(&Tx{Queries: db.New(translating{tx}), pgx: tx, jobs: s.jobs})
+		return fn(&Tx{Queries: db.New(translating{tx}), pgx: tx, store: s, news: &news})
 	})
+	if err == nil && news {
+		s.herald.call()
+	}
 	return translate(err)
 }
 
@@ -155,17 +156,19 @@ func (tx *Tx) Enqueue(ctx context.Context, args errand.JobArgs, opts ...JobOptio
 	for _, opt := range opts {
 		opt(o)
 	}
-	_, err := tx.jobs.InsertTx(ctx, tx.pgx, args, o)
+	_, err := tx.store.jobs.InsertTx(ctx, tx.pgx, args, o)
 	return translate(err)
 }
 
-// EnqueueMany adds several jobs with one statement.
+// EnqueueMany adds several jobs with one statement. They are announced after the commit and not in it: PostgreSQL lets only
+// one transaction with an announcement commit at a time.
 func (tx *Tx) EnqueueMany(ctx context.Context, args []errand.JobArgs) error {
 	many := make([]river.InsertManyParams, len(args))
 	for i, a := range args {
 		many[i] = river.InsertManyParams{Args: a}
 	}
-	_, err := tx.jobs.InsertManyFastTx(ctx, tx.pgx, many)
+	_, err := tx.store.quiet.InsertManyFastTx(ctx, tx.pgx, many)
+	*tx.news = *tx.news || err == nil
 	return translate(err)
 }
 
@@ -179,7 +182,7 @@ func (tx *Tx) Lock(ctx context.Context, what string, id errand.ID) error {
 // Savepoint runs fn inside the transaction so that its failure undoes only what it did.
 func (tx *Tx) Savepoint(ctx context.Context, fn func(*Tx) error) error {
 	err := pgx.BeginFunc(ctx, tx.pgx, func(sub pgx.Tx) error {
-		return fn(&Tx{Queries: db.New(translating{sub}), pgx: sub, jobs: tx.jobs})
+		return fn(&Tx{Queries: db.New(translating{sub}), pgx: sub, store: tx.store, news: tx.news})
 	})
 	return translate(err)
 }

@@ -354,3 +354,37 @@ func TestOldPartitionsAndKeysAreDroppedAndComingPartitionsMade(t *testing.T) {
 		}
 	})
 }
+
+// Many jobs at once are announced when, and only when, their transaction has committed.
+func TestJobsOfABatchAreAnnouncedAfterTheirCommit(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	org := db.Org(t, "acme")
+	db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+		if _, err := c.Exec(ctx, `LISTEN "public.river_insert"`); err != nil {
+			t.Fatal(err)
+		}
+		refused := errors.New("refused")
+		for _, outcome := range []error{refused, nil} {
+			err := db.InTxOf(ctx, []errand.ID{org}, func(tx *store.Tx) error {
+				if err := tx.EnqueueMany(ctx, []errand.JobArgs{errand.Sweep{}, errand.Sweep{}}); err != nil {
+					t.Fatal(err)
+				}
+				return outcome
+			})
+			if !errors.Is(err, outcome) {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		n, err := c.WaitForNotification(ctx)
+		if err != nil || n.Payload != `{"queue": "default"}` {
+			t.Fatalf("%+v, %v", n, err)
+		}
+		var jobs int
+		if err := c.QueryRow(ctx, "select count(*) from river_job").Scan(&jobs); err != nil || jobs != 2 {
+			t.Errorf("%d jobs when they were announced, %v", jobs, err)
+		}
+	})
+}
