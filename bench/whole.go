@@ -45,6 +45,9 @@ func wholePath(ctx context.Context, b *bed, p plan, f *figures) error {
 			return err
 		}
 		fmt.Printf("  %6d %6d %10.0f %8.2f %8.2f   %s\n", len(m.body.text), m.conns, s.perS(), s.ms(.5), s.ms(.99), at.stages().since(before, s))
+		if len(m.body.text) == len(small.text) && (f.IngestBestPerS == nil || s.perS() > *f.IngestBestPerS) {
+			f.IngestBestPerS = figure(s.perS(), 0)
+		}
 		if m.conns == 32 && len(m.body.text) == len(small.text) {
 			f.IngestPerS, f.IngestP50Ms, f.IngestP99Ms = figure(s.perS(), 0), figure(s.ms(.5), 2), figure(s.ms(.99), 2)
 		}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/errand-dev/errand"
@@ -31,7 +32,13 @@ type serveCmd struct {
 	logFlags
 }
 
+// gcPercent trades memory for time: taking deliveries leaves much garbage and little else (docs/performance.md). GOGC overrides it.
+const gcPercent = 400
+
 func (c serveCmd) Run(ctx context.Context) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	log := c.logger(os.Stderr)
 	cfg, err := c.config()
 	if err != nil {
@@ -84,7 +91,7 @@ func (c serveCmd) config() (appConfig, error) {
 	keep(err)
 	cfg.GitHub, err = c.serverConfig()
 	keep(err)
-	cfg.WebhookSecret, err = c.hookFlags.secret()
+	cfg.WebhookSecret, err = c.webhookSecret()
 	keep(err)
 	cfg.AllowExtraPermissions = c.AllowExtraPermissions
 	keep(checkAddress("ERRAND_LISTEN", c.Listen))
