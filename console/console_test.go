@@ -36,6 +36,7 @@ type world struct {
 	echo    *echo.Echo
 	server  *httptest.Server
 	actions *actions
+	setUp   *setUp
 	mu      sync.Mutex
 	time    time.Time
 	a, b    seeded
@@ -89,7 +90,7 @@ func (a *actions) list() []string {
 func setup(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, db: storetest.New(t), time: time.Now().UTC().Truncate(time.Second), persons: map[errand.ID]map[access.Role]errand.ID{}}
-	w.actions = &actions{db: w.db}
+	w.actions, w.setUp = &actions{db: w.db}, &setUp{}
 	w.echo = echo.New()
 	w.echo.IPExtractor = echo.ExtractIPDirect()
 	w.server = httptest.NewServer(w.echo)
@@ -116,7 +117,7 @@ func (w *world) build(public string) {
 	if w.access, err = access.New(access.Config{Store: w.db.Store, Clock: w.now, PublicURL: public}); err != nil {
 		w.t.Fatal(err)
 	}
-	c, err := console.New(console.Config{Store: w.db.Store, Access: w.access, Actions: w.actions, Clock: w.now, Version: "test"})
+	c, err := console.New(console.Config{Store: w.db.Store, Access: w.access, Actions: w.actions, Clock: w.now, Version: "test", SetUp: w.setUp})
 	if err != nil {
 		w.t.Fatal(err)
 	}

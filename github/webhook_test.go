@@ -1,6 +1,7 @@
 package github
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -77,7 +78,8 @@ func TestWhatAWebhookSays(t *testing.T) {
 	} {
 		w, err := ParseWebhook(tc.event, []byte(tc.body))
 		field := ""
-		if e, ok := err.(*errand.Error); ok {
+		var e *errand.Error
+		if errors.As(err, &e) {
 			field = e.Field
 		}
 		status := ""

@@ -36,6 +36,39 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- As before, but keys go 20,000 at a time, the oldest first: a whole day's at once would hold their locks and the disk for minutes.
+-- It is called every few seconds.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION maintain_deliveries(p_day date, p_ahead integer, p_keep_from date) RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE d date; n text; made integer := 0; c record;
+BEGIN
+  IF p_ahead NOT BETWEEN 0 AND 31 OR p_keep_from > p_day OR p_day > current_date + 366 THEN
+    RAISE EXCEPTION 'maintain_deliveries: 0 to 31 days ahead, and nothing younger than its day may be dropped';
+  END IF;
+  PERFORM pg_advisory_xact_lock(hashtext('errand.deliveries'));
+  FOR i IN 0..p_ahead LOOP
+    d := p_day + i;
+    n := 'deliveries_' || to_char(d, 'YYYYMMDD');
+    IF to_regclass('public.' || n) IS NULL THEN
+      EXECUTE format('CREATE TABLE public.%I PARTITION OF public.deliveries FOR VALUES FROM (%L) TO (%L)',
+                     n, d::text || ' 00:00:00+00', (d + 1)::text || ' 00:00:00+00');
+      EXECUTE format('ALTER TABLE public.%I ENABLE ROW LEVEL SECURITY', n);
+      EXECUTE format('ALTER TABLE public.%I FORCE ROW LEVEL SECURITY', n);
+      made := made + 1;
+    END IF;
+  END LOOP;
+  FOR c IN SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = 'public.deliveries'::regclass LOOP
+    IF c.name ~ '^deliveries_[0-9]{8}$' AND to_date(right(c.name, 8), 'YYYYMMDD') < p_keep_from THEN
+      EXECUTE format('DROP TABLE public.%I', c.name);
+    END IF;
+  END LOOP;
+  DELETE FROM public.delivery_keys WHERE (source_id, key) IN (
+    SELECT k.source_id, k.key FROM public.delivery_keys k WHERE k.received_at < p_keep_from ORDER BY k.received_at LIMIT 20000 FOR UPDATE SKIP LOCKED);
+  RETURN made;
+END $$;
+-- +goose StatementEnd
+
 -- A check that calls errand_orgs() for every new row costs as much as the row. As a subquery it is asked once a statement. What
 -- is read keeps the bare call, which raises before the first row is looked at, on an empty table too.
 -- +goose StatementBegin
@@ -67,6 +100,35 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 DROP FUNCTION prune_events;
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION maintain_deliveries(p_day date, p_ahead integer, p_keep_from date) RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE d date; n text; made integer := 0; c record;
+BEGIN
+  IF p_ahead NOT BETWEEN 0 AND 31 OR p_keep_from > p_day OR p_day > current_date + 366 THEN
+    RAISE EXCEPTION 'maintain_deliveries: 0 to 31 days ahead, and nothing younger than its day may be dropped';
+  END IF;
+  PERFORM pg_advisory_xact_lock(hashtext('errand.deliveries'));
+  FOR i IN 0..p_ahead LOOP
+    d := p_day + i;
+    n := 'deliveries_' || to_char(d, 'YYYYMMDD');
+    IF to_regclass('public.' || n) IS NULL THEN
+      EXECUTE format('CREATE TABLE public.%I PARTITION OF public.deliveries FOR VALUES FROM (%L) TO (%L)',
+                     n, d::text || ' 00:00:00+00', (d + 1)::text || ' 00:00:00+00');
+      EXECUTE format('ALTER TABLE public.%I ENABLE ROW LEVEL SECURITY', n);
+      EXECUTE format('ALTER TABLE public.%I FORCE ROW LEVEL SECURITY', n);
+      made := made + 1;
+    END IF;
+  END LOOP;
+  FOR c IN SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = 'public.deliveries'::regclass LOOP
+    IF c.name ~ '^deliveries_[0-9]{8}$' AND to_date(right(c.name, 8), 'YYYYMMDD') < p_keep_from THEN
+      EXECUTE format('DROP TABLE public.%I', c.name);
+    END IF;
+  END LOOP;
+  DELETE FROM public.delivery_keys WHERE received_at < p_keep_from;
+  RETURN made;
+END $$;
+-- +goose StatementEnd
 DROP INDEX runs_by_event;
 DROP INDEX delivery_keys_failed;
 ALTER TABLE delivery_keys DROP COLUMN attempts;

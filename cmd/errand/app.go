@@ -128,13 +128,8 @@ func newApp(ctx context.Context, db *database, cfg appConfig) (*app, error) {
 		Dispatch: disp, Payloads: hooks, Caller: sessionCaller(people), Problem: func(err error) error { return server.ToProblem(err) },
 	})
 
-	setUp, err := newSetUp(cfg, disp, apps, gh)
-	if err != nil {
-		return nil, err
-	}
-
 	// Faces, and the server that carries them.
-	pages, err := console.New(console.Config{Store: db.Store, Access: people, Actions: disp, Clock: clock, Logger: cfg.Log, Version: version, SetUp: setUp})
+	pages, err := newPages(cfg, console.Config{Store: db.Store, Access: people, Actions: disp, Clock: clock, Logger: cfg.Log, Version: version}, disp, apps, gh)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ type hookFlags struct {
 // minHookSecret is the least length of a webhook secret: what is shorter can be guessed from one signed delivery.
 const minHookSecret = 16
 
-func (f hookFlags) secret() ([]byte, error) {
+func (f hookFlags) webhookSecret() ([]byte, error) {
 	const name = "ERRAND_GITHUB_WEBHOOK_SECRET"
 	secret, from := []byte(f.GitHubWebhookSecret), name
 	switch {
@@ -69,8 +69,8 @@ func newGitHub(db *database, sealer *store.Sealer, cfg appConfig) (*github.App, 
 	return gh, apps, err
 }
 
-// newSetUp wires the way in which people make the App and bind installations, for the console.
-func newSetUp(cfg appConfig, d *dispatch.Dispatch, apps *dispatch.AppStore, gh *github.App) (console.SetUp, error) {
+// newPages makes the console, with the way in which people make the App and bind installations.
+func newPages(cfg appConfig, pages console.Config, d *dispatch.Dispatch, apps *dispatch.AppStore, gh *github.App) (*console.Console, error) {
 	web, err := github.NewSetUp(cfg.GitHub)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,11 @@ func newSetUp(cfg appConfig, d *dispatch.Dispatch, apps *dispatch.AppStore, gh *
 	s, err := dispatch.NewSetUp(dispatch.SetUpConfig{
 		Dispatch: d, Apps: apps, GitHub: web, App: gh, PublicURL: cfg.PublicURL, Key: derived(cfg.Master, "github set-up"),
 	})
-	return setUpPages{s}, err
+	if err != nil {
+		return nil, err
+	}
+	pages.SetUp = setUpPages{s}
+	return console.New(pages)
 }
 
 // setUpPages gives dispatch's set-up the words of the console.

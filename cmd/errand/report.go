@@ -140,7 +140,7 @@ func (h reporting) WithGroup(name string) slog.Handler {
 // secrets lists the settings that no report may hold.
 func (c serveCmd) secrets() []string {
 	list := append([]string{c.SecretKey}, c.PreviousSecretKey...)
-	if secret, err := c.hookFlags.secret(); err == nil && len(secret) > 0 {
+	if secret, err := c.webhookSecret(); err == nil && len(secret) > 0 {
 		list = append(list, string(secret))
 	}
 	for _, address := range []string{c.DatabaseURL, c.DatabaseOwnerURL} {
