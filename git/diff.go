@@ -1,16 +1,11 @@
 package git
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
-
-	"github.com/errand-dev/errand"
 )
 
 // Kind is what happened to a path.
@@ -142,124 +137,19 @@ func (r *Repo) Patch(ctx context.Context, a, b string) (string, error) {
 
 // AddedLines gives, by path, the lines that b has and a has not. Binary files have none.
 func (r *Repo) AddedLines(ctx context.Context, a, b string) (map[string][]Line, error) {
-	if err := errors.Join(checkHash("a", a), checkHash("b", b)); err != nil {
-		return nil, err
-	}
-	out, err := r.out(ctx, fromTrees(a, b, "-p", "--unified=0", "--src-prefix=a/", "--dst-prefix=b/")...)
+	hunks, err := r.Hunks(ctx, a, b, 0)
 	if err != nil {
 		return nil, err
 	}
-	return parseAdded(out)
-}
-
-// parseAdded reads a patch. Lines of a hunk are told from headers by counting them, so that no content can pass for a
-// header; names are quoted by git (core.quotePath), so that no name can break a line.
-func parseAdded(patch []byte) (map[string][]Line, error) {
 	added := map[string][]Line{}
-	rd := bufio.NewReader(bytes.NewReader(patch))
-	var path string
-	var oldLeft, newLeft, number int
-	for {
-		line, err := rd.ReadString('\n')
-		if line == "" && errors.Is(err, io.EOF) {
-			return added, nil
-		}
-		line = strings.TrimSuffix(line, "\n")
-		if oldLeft > 0 || newLeft > 0 {
-			switch line[:min(1, len(line))] {
-			case "+":
-				added[path] = append(added[path], Line{Number: number, Text: line[1:]})
-				number++
-				newLeft--
-			case "-":
-				oldLeft--
-			case "\\": // "\ No newline at end of file"
-			default:
-				return nil, fmt.Errorf("git diff-tree: unexpected line in a hunk of %q", path)
-			}
-			continue
-		}
-		if name, ok := strings.CutPrefix(line, "+++ "); ok {
-			if path, err = headerPath(name); err != nil {
-				return nil, err
-			}
-		} else if strings.HasPrefix(line, "@@ ") {
-			if oldLeft, number, newLeft, err = hunk(line); err != nil {
-				return nil, err
+	for path, list := range hunks {
+		for _, h := range list {
+			for _, l := range h.Lines {
+				if l.Op == '+' {
+					added[path] = append(added[path], Line{Number: l.New, Text: l.Text})
+				}
 			}
 		}
 	}
-}
-
-// hunk reads "@@ -l,n +l,n @@"; a missing n is 1.
-func hunk(line string) (oldLines, newStart, newLines int, err error) {
-	f := strings.Fields(line)
-	if len(f) < 4 || f[1][0] != '-' || f[2][0] != '+' {
-		return 0, 0, 0, fmt.Errorf("git diff-tree: unexpected hunk header %q", line)
-	}
-	count := func(s string) (start, n int, err error) {
-		a, b, two := strings.Cut(s, ",")
-		n = 1
-		if two {
-			if n, err = strconv.Atoi(b); err != nil {
-				return 0, 0, err
-			}
-		}
-		start, err = strconv.Atoi(a)
-		return start, n, err
-	}
-	_, oldLines, err1 := count(f[1][1:])
-	newStart, newLines, err2 := count(f[2][1:])
-	return oldLines, newStart, newLines, errors.Join(err1, err2)
-}
-
-// headerPath undoes what git does to a name after "+++ ": C quoting of unusual names, and a tab after names with blanks.
-func headerPath(s string) (string, error) {
-	if s == "/dev/null" {
-		return "", nil
-	}
-	if quoted, ok := strings.CutPrefix(s, `"`); ok {
-		raw, err := unquote(quoted)
-		if err != nil {
-			return "", err
-		}
-		s = raw
-	} else {
-		s = strings.TrimSuffix(s, "\t")
-	}
-	name, ok := strings.CutPrefix(s, "b/")
-	if !ok {
-		return "", fmt.Errorf("git diff-tree: unexpected name %q", s)
-	}
-	return name, nil
-}
-
-func unquote(s string) (string, error) {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"':
-			return b.String(), nil
-		case c != '\\':
-			b.WriteByte(c)
-		case i+1 >= len(s):
-			return "", fmt.Errorf("git diff-tree: unended name %q", s)
-		default:
-			i++
-			if k := strings.IndexByte(`abtnvfr"\`, s[i]); k >= 0 {
-				b.WriteByte("\a\b\t\n\v\f\r\"\\"[k])
-				continue
-			}
-			if i+3 > len(s) {
-				return "", fmt.Errorf("git diff-tree: unended name %q", s)
-			}
-			n, err := strconv.ParseUint(s[i:i+3], 8, 8)
-			if err != nil {
-				return "", fmt.Errorf("git diff-tree: unexpected escape in name %q", s)
-			}
-			b.WriteByte(byte(n))
-			i += 2
-		}
-	}
-	return "", errand.Errorf(errand.CodeInternal, nil, "git diff-tree: unended name %q", s)
+	return added, nil
 }
