@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,6 +117,9 @@ func checkRuntimeRole(ctx context.Context, ownerURL string) error {
 		return fmt.Errorf("connect to the database as its owner: %w", err)
 	}
 	defer conn.Close(ctx)
+	if err := checkSession(ctx, conn.Config(), "ERRAND_DATABASE_OWNER_URL"); err != nil {
+		return err
+	}
 	var exists bool
 	if err := conn.QueryRow(ctx, "select exists (select 1 from pg_roles where rolname = $1)", RuntimeRole).Scan(&exists); err != nil {
 		return fmt.Errorf("look for the runtime role: %w", err)
@@ -150,28 +154,35 @@ func grantRuntime(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// CheckSchema refuses a database that was not migrated to what this program needs, or that a newer one has changed in a
-// way it cannot tell.
+// CheckSchema refuses a database that lacks a migration of this program, be it below one that it has. One that a newer
+// program has migrated further is taken.
 func (s *Store) CheckSchema(ctx context.Context) error {
-	want, err := newestMigration()
+	want, err := shippedMigrations()
 	if err != nil {
 		return err
 	}
-	var have int64
-	err = s.pool.QueryRow(ctx, "select coalesce(max(version_id), 0) from goose_db_version where is_applied").Scan(&have)
+	var have []int64
+	err = s.pool.QueryRow(ctx, "select array_agg(version_id) from goose_db_version where is_applied").Scan(&have)
 	if err != nil {
 		return errand.Errorf(errand.CodeInvalid, err, "the database has not been migrated: run `errand migrate`, or set ERRAND_DATABASE_OWNER_URL")
 	}
-	if have < want {
-		return errand.Invalid("database", "its schema is at version %d and this program needs %d: run `errand migrate`, or set ERRAND_DATABASE_OWNER_URL", have, want)
+	missing := slices.DeleteFunc(want, func(v int64) bool { return slices.Contains(have, v) })
+	if len(missing) > 0 {
+		return errand.Invalid("database", "its schema lacks migrations that this program needs, %d the first of them: run `errand migrate`, or set ERRAND_DATABASE_OWNER_URL", missing[0])
 	}
 	return nil
 }
 
-func newestMigration() (int64, error) {
+func shippedMigrations() ([]int64, error) {
 	files, err := fs.Glob(migrations.FS, "*.sql")
 	if err != nil || len(files) == 0 {
-		return 0, fmt.Errorf("no migrations in this program: %w", err)
+		return nil, fmt.Errorf("no migrations in this program: %w", err)
 	}
-	return goose.NumericComponent(files[len(files)-1])
+	versions := make([]int64, len(files))
+	for i, f := range files {
+		if versions[i], err = goose.NumericComponent(f); err != nil {
+			return nil, err
+		}
+	}
+	return versions, nil
 }

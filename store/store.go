@@ -41,7 +41,7 @@ type Config struct {
 }
 
 // Open connects and refuses a role that row-level security would not bind: a superuser, one with BYPASSRLS, or one that
-// owns a table of ours.
+// owns a table of ours, be it by membership in another role. A pooler in transaction mode is refused too.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
@@ -60,7 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{pool: pool, log: log}
-	if err := s.checkRole(ctx); err != nil {
+	if err := s.check(ctx, pc.ConnConfig); err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -78,23 +78,32 @@ func (s *Store) Close() { s.pool.Close() }
 // Ping asks the database for a sign of life.
 func (s *Store) Ping(ctx context.Context) error { return translate(s.pool.Ping(ctx)) }
 
+func (s *Store) check(ctx context.Context, cfg *pgx.ConnConfig) error {
+	if err := checkSession(ctx, cfg, "ERRAND_DATABASE_URL"); err != nil {
+		return err
+	}
+	return s.checkRole(ctx)
+}
+
+// checkRole looks at the role as whom we asked to speak and at the one that signed in, and at all that either may become.
 func (s *Store) checkRole(ctx context.Context) error {
 	var name string
-	var super, bypass, member bool
+	var unbound, member bool
 	var owned int
 	err := s.pool.QueryRow(ctx, `
-		SELECT r.rolname, r.rolsuper, r.rolbypassrls, pg_has_role(r.oid, $1, 'MEMBER'),
-		       (SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		        WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p') AND c.relowner = r.oid)
-		FROM pg_roles r WHERE r.rolname = current_user`, RuntimeRole).Scan(&name, &super, &bypass, &member, &owned)
+		WITH us AS (SELECT oid FROM pg_roles WHERE rolname IN (current_user, session_user)),
+		     may_be AS (SELECT r.* FROM pg_roles r WHERE EXISTS (SELECT FROM us WHERE pg_has_role(us.oid, r.oid, 'MEMBER')))
+		SELECT current_user, EXISTS (SELECT FROM may_be WHERE rolsuper OR rolbypassrls), pg_has_role(current_user, $1, 'MEMBER'),
+		       (SELECT count(*) FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+		        AND c.relowner IN (SELECT oid FROM may_be))`, RuntimeRole).Scan(&name, &unbound, &member, &owned)
 	if err != nil {
 		return fmt.Errorf("look at the database role: %w", err)
 	}
 	switch {
-	case super || bypass:
-		return errand.Invalid("ERRAND_DATABASE_URL", "the role %q is a superuser or has BYPASSRLS, so row-level security would not bind it: use the role %q", name, RuntimeRole)
+	case unbound:
+		return errand.Invalid("ERRAND_DATABASE_URL", "the role %q is a superuser or has BYPASSRLS, or may become one that is, so row-level security would not bind it: use the role %q", name, RuntimeRole)
 	case owned > 0:
-		return errand.Invalid("ERRAND_DATABASE_URL", "the role %q owns %d of the tables: give the owner's address in ERRAND_DATABASE_OWNER_URL and use the role %q here", name, owned, RuntimeRole)
+		return errand.Invalid("ERRAND_DATABASE_URL", "the role %q owns %d of the tables, or may become their owner: give the owner's address in ERRAND_DATABASE_OWNER_URL and use the role %q here", name, owned, RuntimeRole)
 	case !member:
 		return errand.Invalid("ERRAND_DATABASE_URL", "the role %q is not a member of %q, to which the row-level policies apply", name, RuntimeRole)
 	}

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -55,8 +56,8 @@ func TestARowOfAnotherOrganisationIsNotFound(t *testing.T) {
 	}
 }
 
-// A connection that has served an organisation must not remember it: each table, each verb, on the one reused
-// connection, as the runtime role.
+// H14: nothing that an organisation owns is seen, changed or made by whoever names none: each table, each verb, as the runtime
+// role, on a connection that is new and on one that has served an organisation before.
 func TestWithoutAnOrganisationEveryTenantTableRaises(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
@@ -80,7 +81,27 @@ func TestWithoutAnOrganisationEveryTenantTableRaises(t *testing.T) {
 	if len(tables) < 10 {
 		t.Fatalf("found only %v: the catalogue query is wrong", tables)
 	}
-	for _, table := range append(tables, "organisations") {
+	verbs := func(on, table string) {
+		t.Helper()
+		column := "org_id"
+		if table == "organisations" {
+			column = "id"
+		}
+		for _, sql := range []string{
+			"select count(*) from " + table, "update " + table + " set " + column + " = " + column, "delete from " + table,
+		} {
+			_, err := conn.Exec(ctx, sql)
+			var pg *pgconn.PgError
+			if !errors.As(err, &pg) || pg.Code != "ER001" && (pg.Code != "42501" || strings.HasPrefix(sql, "select")) {
+				t.Errorf("on %s connection: %s: %v, want the error of errand_org()", on, sql, err)
+			}
+		}
+	}
+	tables = append(tables, "organisations")
+	for _, table := range tables {
+		verbs("a new", table)
+	}
+	for _, table := range tables {
 		// First a proper use of the same connection, so that a setting that outlives its transaction would be seen.
 		tx, err := conn.Begin(ctx)
 		if err != nil {
@@ -95,10 +116,53 @@ func TestWithoutAnOrganisationEveryTenantTableRaises(t *testing.T) {
 		if err := tx.Commit(ctx); err != nil {
 			t.Fatal(err)
 		}
-		_, err = conn.Exec(ctx, "select count(*) from "+table)
-		var pg *pgconn.PgError
-		if !errors.As(err, &pg) || pg.Code != "ER001" {
-			t.Errorf("%s without an organisation: %v, want the error of errand_org()", table, err)
+		verbs("a used", table)
+	}
+	if _, err := conn.Exec(ctx, "insert into mappings default values"); err == nil {
+		t.Error("a row of nobody was made")
+	}
+}
+
+// H15: a connection of the pool remembers nothing of the transaction before, however that one ended. A look-up that runs
+// without an organisation is made to tell what it finds set.
+func TestH15_ATransactionLeavesNothingOnItsConnection(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	a, b := db.Org(t, "a"), db.Org(t, "b")
+	db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+		_, err := c.Exec(ctx, `create or replace function lookup_organisation(p_slug text) returns table (org_id uuid) language plpgsql security definer as $$
+			begin
+				if coalesce(current_setting('errand.orgs', true), '') <> '' or current_setting('enable_seqscan') <> 'on' or current_setting('plan_cache_mode') <> 'auto' then
+					raise exception 'left behind: %, %, %', current_setting('errand.orgs', true), current_setting('enable_seqscan'), current_setting('plan_cache_mode');
+				end if;
+			end $$`)
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	s := db.Open(t, 1)
+	refused := errors.New("refused")
+	one := func(fn func(*store.Tx) error) error { return s.InTx(ctx, a, fn) }
+	for says, use := range map[string]func(func(*store.Tx) error) error{
+		"of one organisation": one,
+		"of several":          func(fn func(*store.Tx) error) error { return s.InTxOf(ctx, []errand.ID{a, b}, fn) },
+		"with a savepoint": func(fn func(*store.Tx) error) error {
+			return one(func(tx *store.Tx) error { return tx.Savepoint(ctx, fn) })
+		},
+	} {
+		for ends, fn := range map[string]func(*store.Tx) error{
+			"committed":   func(*store.Tx) error { return nil },
+			"rolled back": func(*store.Tx) error { return refused },
+			"failed":      func(tx *store.Tx) error { _, err := tx.SetOrganisationMode(ctx, "no mode"); return err },
+			"panicked":    func(*store.Tx) error { panic(refused) },
+		} {
+			func() {
+				defer func() { _ = recover() }()
+				_ = use(fn)
+			}()
+			if _, err := s.LookupOrganisation(ctx, "a"); errand.CodeOf(err) != errand.CodeNotFound {
+				t.Errorf("after a transaction %s that %s: %v", says, ends, err)
+			}
 		}
 	}
 }
@@ -145,18 +209,64 @@ func TestEveryTenantTableForcesRowSecurityAndHasAGrantThatIsMeant(t *testing.T) 
 	})
 }
 
-func TestOpenRefusesARoleThatRowSecurityDoesNotBind(t *testing.T) {
+// H17: nothing binds a superuser or BYPASSRLS. H12: the policies let the owner of the tables see all. Whoever may become one of
+// them is one. Roles are the cluster's, so these have names of their own.
+func TestH17_OpenRefusesARoleThatRowSecurityDoesNotBind(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
-	for name, url := range map[string]string{"the superuser": db.SuperURL, "the owner": db.OwnerURL} {
-		s, err := store.Open(ctx, store.Config{URL: url})
+	as := func(role, options string) string {
+		u, err := url.Parse(db.RuntimeURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.User(role)
+		q := u.Query()
+		q.Set("options", options)
+		u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20")
+		return u.String()
+	}
+	super, err := url.Parse(db.SuperURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles := map[string]string{
+		"h17_login": "in role errand_runtime", "h17_bypass": "bypassrls in role errand_runtime", "h17_heir": "in role errand_runtime, errand_owner",
+		"h17_climber": "noinherit in role errand_runtime, " + super.User.Username(), "h17_stranger": "",
+	}
+	db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+		for name, what := range roles {
+			if _, err := c.Exec(ctx, "create role "+name+" login "+what); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	t.Cleanup(func() {
+		db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+			for name := range roles {
+				if _, err := c.Exec(ctx, "drop role "+name); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	})
+	for says, address := range map[string]string{
+		"the superuser": db.SuperURL, "the owner": db.OwnerURL, "a role with BYPASSRLS": as("h17_bypass", ""), "a member of the owner": as("h17_heir", ""),
+		"a member of the superuser": as("h17_climber", ""), "a role without the policies": as("h17_stranger", ""),
+		"the superuser under another name": as(super.User.Username(), "-c role=errand_runtime"),
+	} {
+		s, err := store.Open(ctx, store.Config{URL: address})
 		if err == nil {
 			s.Close()
-			t.Errorf("opened as %s", name)
+			t.Errorf("opened as %s", says)
 		} else if errand.CodeOf(err) != errand.CodeInvalid {
-			t.Errorf("%s: %v, want a sentence that says what to set", name, err)
+			t.Errorf("%s: %v, want a sentence that says what to set", says, err)
 		}
 	}
+	s, err := store.Open(ctx, store.Config{URL: as("h17_login", "")})
+	if err != nil {
+		t.Fatalf("a login role of the runtime's: %v", err)
+	}
+	s.Close()
 }
 
 // A role of the cluster without any grant may call none of the functions that run with the owner's rights.
@@ -262,6 +372,34 @@ func TestAFailedFunctionLeavesNothing(t *testing.T) {
 			t.Errorf("mode %s, %d jobs: want active and none", mode, jobs)
 		}
 	})
+}
+
+// A migration that landed below the newest stops the start and is not passed over: to migrate (H9), and to serve without migrating.
+func TestH9_AMigrationThatIsMissingBelowTheNewestIsNotPassedOver(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	if err := db.CheckSchema(ctx); err != nil {
+		t.Fatal(err)
+	}
+	db.Super(t, func(ctx context.Context, c *pgx.Conn) {
+		if _, err := c.Exec(ctx, "delete from goose_db_version where version_id = 6"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err := db.CheckSchema(ctx); errand.CodeOf(err) != errand.CodeInvalid || !strings.Contains(err.Error(), "6 the first of them") {
+		t.Errorf("served: %v", err)
+	}
+	if err := store.Migrate(ctx, db.OwnerURL, time.Now()); err == nil || !strings.Contains(err.Error(), "missing") {
+		t.Errorf("migrated: %v", err)
+	}
+	db.Super(t, func(ctx context.Context, c *pgx.Conn) { // a newer program's schema is taken
+		if _, err := c.Exec(ctx, "insert into goose_db_version (version_id, is_applied) values (6, true), (99999, true)"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err := db.CheckSchema(ctx); err != nil {
+		t.Errorf("beside a newer program: %v", err)
+	}
 }
 
 // H8: two replicas that start at once.
