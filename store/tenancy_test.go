@@ -111,7 +111,7 @@ func denied(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "42501"
 }
 
-// Every table that has org_id, found from the catalogue, partitions included; as the runtime role; on one connection that
+// H12: every table that has org_id, found from the catalogue, partitions included; as the runtime role; on one connection that
 // another organisation has used before. First with the grants as they are, then with every grant there is, so that it is
 // row-level security that is looked at and not only a grant that somebody forgot to give.
 func TestNoTenantTableShowsOrTakesRowsOfAnotherOrganisation(t *testing.T) {
