@@ -13,6 +13,7 @@ import (
 	"github.com/errand-dev/errand/store"
 )
 
+// D12: the key of a run is the delivery that it was decided for.
 func TestD12_TheSameJobTwentyTimesAtOnceMakesOneRun(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

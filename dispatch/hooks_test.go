@@ -335,6 +335,7 @@ func TestA13_WebhooksOutOfOrderMoveForwardOnly(t *testing.T) {
 	}
 }
 
+// A10: GitHub's own webhook, at two replicas on one database.
 func TestA10_ADeliveryCountsOnceOnEveryReplica(t *testing.T) {
 	t.Parallel()
 	h := hookedWorld(t)

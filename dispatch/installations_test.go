@@ -274,6 +274,26 @@ func TestC21_OneTenantsFailureStopsNoOther(t *testing.T) {
 	}
 }
 
+// C21: in the one sweep over every organisation, a tenant whose rows cannot be written is left out, and said to be.
+func TestC21_ATenantThatTheSweepCannotServeStopsNoOther(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	good, bad := w.queued(), w.neighbour() // whose run has been due for longer
+	w.sql(`create function refuse() returns trigger language plpgsql as $$ begin
+		if new.args->>'org' = '` + string(bad.OrgID) + `' then raise exception 'not for this tenant'; end if; return new; end $$`)
+	w.sql("create trigger refuse before insert on river_job for each row execute function refuse()")
+	w.pass(checkEvery)
+	if _, err := w.d.sweep(t.Context(), errand.Sweep{}); err == nil || !strings.Contains(err.Error(), "not for this tenant") {
+		t.Errorf("the trouble is not told: %v", err)
+	}
+	if n := w.count("select count(*) from river_job where kind = 'reconcile_run' and args->>'run' = $1", string(good.ID)); n != 1 {
+		t.Errorf("%d looks at the run of the other tenant", n)
+	}
+	if n := w.jobs("refresh_installation"); n != 1 {
+		t.Errorf("%d installations are looked at", n)
+	}
+}
+
 // neighbour is another organisation, with an installation of its own, and a queued run.
 func (w *world) neighbour() store.Run {
 	w.t.Helper()
@@ -294,6 +314,7 @@ func (w *world) neighbour() store.Run {
 	return r
 }
 
+// C13: somebody edited the workflow's run-name, so no search can find it.
 func TestC13_AWorkflowThatDoesNotTellItsMarkIsSaidToBe(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

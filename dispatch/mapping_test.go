@@ -12,6 +12,7 @@ import (
 	"github.com/errand-dev/errand/store"
 )
 
+// B10: every way in which SDKs and bundlers spell a path, and the one form in which they are compared.
 func TestB10_PathDialects(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ in, want string }{

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/errand-dev/errand"
 	"github.com/errand-dev/errand/github"
 	"github.com/errand-dev/errand/runs"
+	"github.com/errand-dev/errand/store"
 )
 
 func TestD1_D2_WhatBecameOfASilentRun(t *testing.T) {
@@ -178,6 +180,46 @@ func TestCancel(t *testing.T) {
 	if err := w.d.Cancel(t.Context(), w.Org(t, "other"), run.ID, w.person); errand.CodeOf(err) != errand.CodeNotFound {
 		t.Errorf("another organisation's run: %v", err)
 	}
+}
+
+// questioned is a GitHub that, when it is asked about an installation, lets something happen first.
+type questioned struct {
+	*fakeGitHub
+	first func()
+}
+
+func (q questioned) CheckInstallation(ctx context.Context, id int64) (github.InstallationCheck, error) {
+	q.first()
+	return q.fakeGitHub.CheckInstallation(ctx, id)
+}
+
+// H1: no job has to hear of a cancellation. It stands in the run, and is found there by the job that comes later as by the one
+// that had read the run before. (A runner learns of it with its next report: package runnerapi.)
+func TestH1_ACancellationThatNobodyToldIsFoundInTheRun(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	before := w.queued()
+	must(t, w.d.Cancel(t.Context(), w.org, before.ID, w.person))
+	if again := w.dispatch(before.ID); again != 0 {
+		t.Errorf("again in %s", again)
+	}
+
+	meanwhile := w.queued()
+	w.sql("update installations set checked_at = $1", noon.Add(-checkHolds)) // so that GitHub is asked between the reading and the attempt
+	asked := 0
+	w.d.github = questioned{w.github, func() {
+		asked++
+		must(t, w.d.Cancel(t.Context(), w.org, meanwhile.ID, w.person))
+	}}
+	if again := w.dispatch(meanwhile.ID); again != 0 || asked != 1 {
+		t.Errorf("again in %s, asked %d times", again, asked)
+	}
+	for _, run := range []store.Run{before, meanwhile} {
+		if r := w.stands(run.ID, errand.Cancelled, errand.ReasonCancelledByPerson); r.DispatchAttempt != 0 {
+			t.Errorf("attempt %d", r.DispatchAttempt)
+		}
+	}
+	w.github.made(map[string]int{}) // no workflow was started
 }
 
 func TestGitHubsCancellationIsBestEffort(t *testing.T) {

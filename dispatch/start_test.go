@@ -141,6 +141,7 @@ func TestAnUnclearAnswerIsFoundByItsMark(t *testing.T) {
 	w.github.made(map[string]int{"dispatch": 1, "find": 1})
 }
 
+// D12: an answer that was lost leads to a search under the attempt's own number, and to one more attempt only when it finds nothing.
 func TestD12_AnUnclearAnswerIsTriedOnceMore(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -167,6 +168,7 @@ func TestD12_AnUnclearAnswerIsTriedOnceMore(t *testing.T) {
 	w.github.made(map[string]int{"dispatch": 2, "find": 8})
 }
 
+// C9: a mark that two workflow runs carry names neither.
 func TestC9_TwoRunsWithOneMarkAreNeverChosenFrom(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -183,6 +185,7 @@ func TestC9_TwoRunsWithOneMarkAreNeverChosenFrom(t *testing.T) {
 	w.github.made(map[string]int{"dispatch": 1, "find": 1})
 }
 
+// C9: three dispatches within one second, whose answers were all lost, and no time tells them apart.
 func TestC9_ManyRunsAtOnceEachFindTheirOwn(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -241,6 +244,29 @@ func TestKilledBeforeGitHubWasReached(t *testing.T) {
 	if len(w.github.runs) != 1 {
 		t.Errorf("%d workflow runs were started", len(w.github.runs))
 	}
+}
+
+// H2: the queue takes a job for dead and gives it to another worker while the first is still waiting for GitHub. The second
+// starts nothing, however often it looks; the first one's answer counts.
+func TestH2_ASecondCopyOfALiveJobStartsNothing(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	run := w.queued()
+	w.github.during = func() {
+		w.github.change(func() { w.github.during = nil })
+		for range 3 {
+			if again := w.dispatch(run.ID); again <= 0 {
+				t.Error("the second copy did not wait for the first")
+			}
+		}
+		w.reconcile(run.ID)
+		w.stands(run.ID, errand.Dispatching, errand.ReasonNone)
+	}
+	w.dispatch(run.ID)
+	if r := w.stands(run.ID, errand.Dispatched, errand.ReasonNone); r.DispatchAttempt != 1 || *r.WorkflowRunID != 1000 {
+		t.Errorf("attempt %d, workflow run %d", r.DispatchAttempt, *r.WorkflowRunID)
+	}
+	w.github.made(map[string]int{"dispatch": 1, "find": 4})
 }
 
 func TestKilledAfterGitHubAccepted(t *testing.T) {
@@ -311,6 +337,7 @@ func TestC22_ARepositoryThatMovedIsCalledByItsNewName(t *testing.T) {
 	w.stands(run.ID, errand.Queued, errand.ReasonNotDispatched)
 }
 
+// C10: its runner says which workflow run it is, and GitHub's answer comes after that with another.
 func TestC10_TheRunnersOwnWordStandsAboveGitHubsAnswer(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -328,6 +355,7 @@ func TestC10_TheRunnersOwnWordStandsAboveGitHubsAnswer(t *testing.T) {
 	}
 }
 
+// D11: the answer to the first attempt comes when the second has been taken.
 func TestD11_AnAnswerToAnAttemptThatWasGivenUpIsIgnored(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
