@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"github.com/errand-dev/errand"
 	"github.com/errand-dev/errand/store"
@@ -239,6 +242,48 @@ func TestTheSameDeliveryFiftyTimesAtOnceIsOneIssueAndOneJob(t *testing.T) {
 }
 
 // send gives status and outcome in one word each; it may be called from any goroutine.
+// A10: two replicas with one database are reached by the same deliveries at once: a row that both try to write decides, and no
+// memory of a process.
+func TestA10_TwoReplicasTakeADeliveryOnce(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	s := w.sentry()
+	e := echo.New()
+	w.another().Mount(e)
+	second := httptest.NewServer(e)
+	t.Cleanup(second.Close)
+	replicas := []string{w.url, second.URL}
+	const events = 7
+	got := make([]map[string]int, events)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for n := range events {
+		got[n] = map[string]int{}
+		body := bytes.ReplaceAll(fixture(t, modernAlert), []byte("0f2b9d5c4e3a4f7f9b1c2d3e4f5a6b7c"), fmt.Appendf(nil, "a10-%d", n))
+		for i := range 6 { // three hooks of one tracker, at each replica
+			from := *w
+			from.url = replicas[i%2]
+			req := from.request(s.Path, body, header("Sentry-Hook-Resource", "event_alert"), header("Sentry-Hook-Signature", hexMAC(clientSecret, body)))
+			wg.Go(func() {
+				<-start
+				answer := send(req)
+				mu.Lock()
+				defer mu.Unlock()
+				got[n][answer]++
+			})
+		}
+	}
+	close(start)
+	wg.Wait()
+	for n, answers := range got {
+		if answers["202 accepted"] != 1 || answers["202 duplicate"] != 5 {
+			t.Errorf("event %d: %v", n, answers)
+		}
+	}
+	w.expect(map[string]int{"events": events, jobs: events, "delivery_keys": events, "issues WHERE deliveries = 7": 1})
+}
+
 func send(req *http.Request) string {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -323,6 +323,7 @@ func TestAPosthogMessageThatWasTooLarge(t *testing.T) {
 	w.expect(map[string]int{"events": 1, jobs: 2})
 }
 
+// B13: where the list is missing, the plural fields stand in for it; the singular ones, which no SDK sends, are not read.
 func TestB13_PosthogListAndWhatStandsInForIt(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -339,7 +340,7 @@ func TestB13_PosthogListAndWhatStandsInForIt(t *testing.T) {
 	}
 }
 
-// Mechanism parents win over the order of the list, whichever way round it came.
+// B15: mechanism parents win over the order of the list, whichever way round it came.
 func TestB15_PosthogChainsByTheirParents(t *testing.T) {
 	t.Parallel()
 	for _, reversed := range []bool{false, true} {

@@ -8,6 +8,7 @@ import (
 	"github.com/errand-dev/errand/webhooks"
 )
 
+// B15: the list in its canonical order, and reversed.
 func TestB15_TheTitleIsTakenFromTheRightEnd(t *testing.T) {
 	t.Parallel()
 	yes, no := true, false

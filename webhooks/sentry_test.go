@@ -14,7 +14,7 @@ import (
 
 const modernAlert = "event_alert.triggered.modern.derived.json"
 
-// Every payload of Sentry that we have, signed and posted to a server that listens.
+// A2: every payload of Sentry that we have, of each resource, signed and posted to a server that listens.
 func TestA2_EveryResourceOfSentryHasItsOutcome(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -214,6 +214,7 @@ func TestTheShapeHoldsNamesAndNoValue(t *testing.T) {
 	}
 }
 
+// A10: one event, told by several hooks, is one piece of work.
 func TestA10_TheSameEventByAnyWayIsOneEventAndOneJob(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
