@@ -110,6 +110,7 @@ func TestCheckPermissions(t *testing.T) {
 	}
 }
 
+// C9: the mark of one dispatch is not found in that of another.
 func TestC9_AMarkerIsAWholeToken(t *testing.T) {
 	t.Parallel()
 	const marker = "0190f3a2-7c1d-7e52-9b0a-3f6f2f1f0a11.1"

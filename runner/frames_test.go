@@ -16,6 +16,7 @@ func resolverOf(start wire.StartResponse, files ...string) *resolver {
 	return newResolver(start, t)
 }
 
+// B8, B9, B10: the frame's path, in any dialect, against the files of the repository.
 func TestB8_B9_B10_AFrameIsFoundWhenExactlyOneFileFits(t *testing.T) {
 	t.Parallel()
 	hints := func(stack, source, base string) wire.StartResponse {

@@ -44,6 +44,7 @@ func TestALostAnswerOfTheExchangeIsAskedForAgainWithTheSameNonce(t *testing.T) {
 	}
 }
 
+// D4: the ticket in the inputs of a re-run is spent.
 func TestD4_ARerunWithAUsedTicketSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "turns: [{text: never asked}]")

@@ -424,6 +424,25 @@ func TestARefusedPushIsAnEndWithItsReason(t *testing.T) {
 	}
 }
 
+// C17: the work took longer than the token that pushes it lives. That is an end, told with its cause; the agent is over by then,
+// and is not asked to find a way around it.
+func TestC17_ATokenThatHasEndedIsNoTaskForTheAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "turns:"+fixTurn("")+`
+  - text: never asked`)
+	w.hub.ended = true
+	if exit := w.run(); exit != runner.ExitFailed {
+		t.Errorf("exit %d\n%s", exit, w.out.String())
+	}
+	w.ended(errand.Failed, errand.ReasonPushRefused)
+	if !strings.Contains(w.summary(), "The token may not push") {
+		t.Errorf("summary: %s", w.summary())
+	}
+	if n := len(w.sim.Requests()); n != 1 || w.hub.pushes != 1 || len(w.hub.branches()) != 0 || len(w.hub.pulls) != 0 {
+		t.Errorf("%d requests to the model, %d pushes, branches %q, %d pull requests", n, w.hub.pushes, w.hub.branches(), len(w.hub.pulls))
+	}
+}
+
 func TestTextOfTheAgentIsMadeFitForThePublic(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "turns:"+fixTurn(`[skip ci] \u200bhidden `+ghToken+` and AKIAIOSFODNN7EXAMPLQ`))

@@ -305,6 +305,8 @@ type hub struct {
 	moved   int    // status by which the old name answers
 	pushing func() // called when a push begins
 	refused string // HTTP refusal of pushes
+	ended   bool   // the job's token is over when a push begins
+	pushes  int    // that began with such a token
 }
 
 func newHub(t *testing.T, bare string) *hub {
@@ -332,7 +334,13 @@ func newHub(t *testing.T, bare string) *hub {
 // git serves the repository to whoever has the token.
 func (h *hub) git(w http.ResponseWriter, r *http.Request) {
 	user, password, _ := r.BasicAuth()
-	if user != "x-access-token" || password != ghToken {
+	h.mu.Lock()
+	ended := h.ended && r.URL.Query().Get("service") == "git-receive-pack"
+	if ended {
+		h.pushes++
+	}
+	h.mu.Unlock()
+	if user != "x-access-token" || password != ghToken || ended {
 		w.Header().Set("WWW-Authenticate", `Basic realm="GitHub"`)
 		w.WriteHeader(http.StatusUnauthorized)
 		return

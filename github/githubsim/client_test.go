@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -129,6 +130,9 @@ func TestDispatchAnswersAsTheWorkflowStands(t *testing.T) {
 			if d.Outcome != tc.want || d.Outcome.Reason() != tc.reason || d.RunID != 0 || d.Message == "" {
 				t.Errorf("got %+v (reason %q), want %s (%q)", d, d.Outcome.Reason(), tc.want, tc.reason)
 			}
+			if tc.want == github.WorkflowMissing && !strings.Contains(d.Detail, "on the default branch main") { // C5
+				t.Errorf("the branch is not named: %q", d.Detail)
+			}
 			if len(w.sim.Runs()) != 0 {
 				t.Error("a refused dispatch started a run")
 			}
@@ -137,6 +141,7 @@ func TestDispatchAnswersAsTheWorkflowStands(t *testing.T) {
 	}
 }
 
+// C9, C10: four dispatches at once, whose marks contain each other.
 func TestC9_C10_OnlyTheOwnMarkerIsFound(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -323,6 +328,26 @@ func TestC14_AClockThatIsWrongByAnHourIsSaidToBeAndIsCorrected(t *testing.T) {
 	if d = app.Dispatch(t.Context(), w.target, map[string]string{"run": marker}); d.Outcome != github.Accepted {
 		t.Fatalf("GitHub's Date was not learned from: %+v", d)
 	}
+}
+
+// C17: the hour of the token ends between two calls. GitHub refuses the one that still carries it, and the next asks for another.
+func TestC17_ATokenThatHasEndedIsReplaced(t *testing.T) {
+	t.Parallel()
+	var later atomic.Int64
+	w := setup(t, func(c *githubsim.Config, _ *githubsim.Repository) {
+		c.Clock = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
+	w.dispatch(t)
+	later.Store(int64(61 * time.Minute))
+	d := w.app.Dispatch(t.Context(), w.target, map[string]string{"run": marker})
+	if _, again := d.Retry(); d.Outcome != github.BadCredentials || !again || d.Outcome.Unclear() {
+		t.Fatalf("with a token of an hour ago: %+v", d)
+	}
+	w.dispatch(t)
+	if n := w.wire.count(fmt.Sprintf("POST /app/installations/%d/access_tokens", installationID)); n != 2 || len(w.sim.Runs()) != 2 {
+		t.Errorf("%d tokens, %d runs", n, len(w.sim.Runs()))
+	}
+	w.noViolations(t)
 }
 
 func TestC31_ARepositoryIsNotGoneBecauseOfALimit(t *testing.T) {

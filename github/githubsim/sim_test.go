@@ -214,6 +214,7 @@ func TestWhatErrandMustNeverCallIsRefusedAndRecorded(t *testing.T) {
 	}
 }
 
+// C18: a token that nobody revokes cannot fail to be revoked. It is good for one repository, and GitHub ends it after an hour.
 func TestC18_NoTokenIsRevokedSoThatNoneCanFailToBe(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
