@@ -97,6 +97,7 @@ func TestAUsedTicketCannotFillTheJournal(t *testing.T) {
 	r.wantState(errand.Running, "")
 }
 
+// D4: the re-run is refused in words, within the ticket's time and after it.
 func TestD4_AReRunOnGitHubsPageIsToldToStartANewRun(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -157,6 +158,7 @@ func TestOfTenExchangesAtOnceExactlyOneWins(t *testing.T) {
 	r.wantState(errand.Failed, errand.ReasonTicketReused) // nothing had been reported yet
 }
 
+// C10: each of two runs is corrected by its own runner.
 func TestTheExchangeRecordsTheRunnersOwnWordOverEveryGuess(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -185,7 +187,7 @@ func TestTheExchangeRecordsTheRunnersOwnWordOverEveryGuess(t *testing.T) {
 	}
 }
 
-// The process died between GitHub's yes and its own record of it; the runner came meanwhile.
+// D12: the process died between GitHub's yes and its own record of it; the runner came meanwhile.
 func TestD12_ARunThatIsStillDispatchingIsAcceptedByItsExchange(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

@@ -300,6 +300,7 @@ func TestEachJobOfASplitWorkflowGetsItsRoleOnce(t *testing.T) {
 	}
 }
 
+// D4: a re-run with a token of its own attempt, by GitHub's word; the attempt before is dead.
 func TestD4_AReRunGoesOnWhereTheOrganisationAllowsIt(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

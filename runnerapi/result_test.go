@@ -132,6 +132,7 @@ func TestAPullRequestElsewhereIsRefused(t *testing.T) {
 	w.post("result", token, wire.ResultRequest{State: errand.PROpened, PullRequest: &good}).want(t, 200)
 }
 
+// D12: its answer was lost, so the runner says it again.
 func TestD12_TheSameResultAgainIsAnsweredTheSameAndAnotherIsAConflict(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -180,6 +181,7 @@ func TestAResultCompletesWhatItsClaimEnded(t *testing.T) {
 	}
 }
 
+// D11: told apart, logged, and kept with what it said.
 func TestD11_AResultAfterTheEndIsKeptAsEvidenceAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -205,7 +207,7 @@ func TestD11_AResultAfterTheEndIsKeptAsEvidenceAndChangesNothing(t *testing.T) {
 	}
 }
 
-// A report that was read before the end and written after it must not bring the run back.
+// D7: a report that was read before the end and written after it must not bring the run back.
 func TestD7_AReportThatRacesTheEndNeverUndoesIt(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -234,7 +236,7 @@ func TestD7_AReportThatRacesTheEndNeverUndoesIt(t *testing.T) {
 	}
 }
 
-// Two writers that both read the old state must not both win.
+// D8: two writers that both read the old state must not both win.
 func TestD8_AResultAndACancellationAtOnceGiveOneEnd(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

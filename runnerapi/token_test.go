@@ -172,6 +172,7 @@ func TestARunTokenIsOverAfterThirtyMinutes(t *testing.T) {
 	r.wantState(errand.Running, "")
 }
 
+// H1: the runner asks with every report, so that nobody has to reach it with a cancellation.
 func TestARunTokenIsDeadWhenItsRunHasEnded(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

@@ -191,6 +191,7 @@ func TestARunIsCreatedWithItsHistoryAndItsJob(t *testing.T) {
 	}
 }
 
+// D12: a second run of the same issue cannot be made while the first is open.
 func TestD12_AnIssueHasAtMostOneOpenRun(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -271,6 +272,7 @@ func TestALifeFromCreationToPullRequest(t *testing.T) {
 	}
 }
 
+// D8: twelve callers have all read the same row.
 func TestD8_OneOfManyStepsAtOnceIsTaken(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -316,6 +318,7 @@ func TestD8_OneOfManyStepsAtOnceIsTaken(t *testing.T) {
 	}
 }
 
+// D11: what comes after the end has an answer of its own, which is neither a conflict of versions nor a forbidden step.
 func TestD11_ALateStepChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -392,6 +395,7 @@ func TestAStepThatIsRolledBackLeavesNoHistory(t *testing.T) {
 	}
 }
 
+// C10: what the exchange said of the workflow run stands above every guess.
 func TestC10_TheExchangesWorkflowRunIsNeverOverwritten(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
