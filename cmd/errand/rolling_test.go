@@ -85,8 +85,9 @@ func (b *balancer) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	for range b.replicas {
-		r := b.replicas[b.next.Add(1)%uint64(len(b.replicas))]
+	turn, n := b.next.Add(1), uint64(len(b.replicas)) // one turn a request: others must not move it past the replica that is ready
+	for i := range n {
+		r := b.replicas[(turn+i)%n]
 		if !r.ready.Load() {
 			continue
 		}
